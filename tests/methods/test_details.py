@@ -111,6 +111,12 @@ def test_each_term_of_fedgen_alone_ends_after_twenty_epochs(term):
     assert [phase.epochs for phase in phases] == [20, 5]
 
 
+def test_fedgen_takes_all_seeds():
+    """They may have 63 bits; the state of the server then has integers of 64."""
+    spec = support.training_spec("fedgen", generator_steps=1, seed=2**40)
+    assert Federation(spec, support.CLIENTS).round([0, 1]).server.server["seed"].numpy()[1] == 1
+
+
 def test_fedgen_does_not_train_its_generator_without_samples():
     spec = support.training_spec("fedgen", generator_steps=2)
     server = states.initial_server(spec)

@@ -154,7 +154,7 @@ class FedGen(Method):
         # Classes of which the cohort has samples, and each client's share of them.
         labels = tf.cast(tf.reduce_any(sums["counts"] > 0, axis=0), tf.float32)
         shares = tf.math.divide_no_nan(sums["counts"], tf.reduce_sum(sums["counts"], axis=0))
-        rounds = server["seed"][1]
+        rounds = tf.cast(server["seed"][1], tf.int32)
         state = (server["generator"], server["adam"])
         rate = self.generator_learning_rate * tf.pow(_FADE, tf.cast(rounds, tf.float32))
         if self.generative or self.distillation:
