@@ -25,11 +25,15 @@ def steps_per_epoch(num_samples: tf.Tensor, batch_size: int) -> tf.Tensor:
 
 
 def pad_to_bucket(values: tf.Tensor, batch_size: int) -> tf.Tensor:
-    """Values [n, ...] with zeros behind them, up to a power of two of whole batches."""
-    num_batches = -(-tf.shape(values)[0] // batch_size)
+    """Values [n, ...] with zeros behind them, up to a power of two of whole batches.
+
+    Values that fill no batch stay as they are: a batch may be far larger.
+    """
+    size = tf.shape(values)[0]
+    num_batches = -(-size // batch_size)
     powers = tf.constant([2**power for power in range(31)])
     bucket = powers[tf.reduce_sum(tf.cast(powers < num_batches, tf.int32))]
-    rows = bucket * batch_size - tf.shape(values)[0]
+    rows = tf.where(size < batch_size, 0, bucket * batch_size - size)
     padding = tf.zeros(tf.concat([[rows], tf.shape(values)[1:]], 0), values.dtype)
     return tf.concat([values, padding], 0)
 
