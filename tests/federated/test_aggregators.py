@@ -131,6 +131,16 @@ def test_secure_sums_are_close_to_the_mean(simulation):
     np.testing.assert_allclose(result, [3, 0], atol=1e-3)
 
 
+def test_secure_sums_of_statistics_are_not_clipped(simulation):
+    """Moving means change by 40 and 30 in a round, at clients with thousands of samples."""
+    factory = aggregators.create("secure").statistics_factory()
+    process = factory.create(tff.TensorType(np.float32, [2]), tff.TensorType(np.float32))
+    changes = [np.array([40.0, -1e-3], np.float32), np.array([30.0, 2e-3], np.float32)]
+    weights = [np.float32(2000), np.float32(6000)]
+    result = process.next(process.initialize(), changes, weights).result
+    np.testing.assert_allclose(result, np.average(changes, axis=0, weights=weights), atol=1e-5)
+
+
 # The mean is on each runtime in methods/test_contract, secure sums in runtime/test_worker.
 @pytest.mark.rare
 @pytest.mark.parametrize(
