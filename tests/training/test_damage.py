@@ -225,10 +225,14 @@ def test_directories_with_names_of_later_rounds_stay(saved, kind):
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("settings", "belongs to a run with other settings"), ("data", "was written with other data")],
+    [
+        ("settings", "belongs to a run with other settings"),
+        ("data", "was written with other data"),
+        ("meaning", "was written with inputs of another type, shape or scale"),
+    ],
 )
 def test_checkpoints_of_other_runs_and_data_are_refused(name, reason, tmp_path):
-    run = {"settings": "a", "data": "b"}
+    run = {"settings": "a", "data": "b", "meaning": "d"}
     manager = CheckpointManager(tmp_path / "checkpoints", 3, run)
     manager.save(Checkpoint(1, server(1)), make_store("memory", tmp_path))
     assert load(tmp_path, "memory", run)[0] == 1

@@ -1,4 +1,4 @@
-"""A hash of a federation's data, by which a checkpoint recognizes them."""
+"""Hashes of a federation's data, by which a checkpoint recognizes them."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ def data_digest(federation: Federation) -> str:
     if federation.fingerprint:
         digest.update(federation.fingerprint.encode())
     return digest.hexdigest()
+
+
+def meaning_digest(federation: Federation) -> str:
+    """Hash of what numbers stand for: kind, type, shape and scale of the inputs, names of classes.
+
+    Means and deviations do not count: they are measured, with rounding that differs by machine.
+    """
+    spec = federation.input_spec
+    meaning = (spec.kind, spec.dtype, spec.shape, spec.scale, federation.class_names)
+    return hashlib.sha256(repr(meaning).encode()).hexdigest()
 
 
 def _without_folder(parts: list[np.ndarray]) -> list[np.ndarray]:

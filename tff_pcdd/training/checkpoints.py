@@ -32,6 +32,8 @@ _logger = logging.getLogger(__name__)
 _IDENTITY = {
     "settings": "belongs to a run with other settings; restore the files of this run",
     "data": "was written with other data (samples, or their division among clients); restore them",
+    "meaning": "was written with inputs of another type, shape or scale, or other class names; "
+    "restore these",
 }
 
 
@@ -73,8 +75,8 @@ class CheckpointManager:
     Args:
         directory: the directory of the checkpoints; created when the first one is saved.
         keep: how many of the newest checkpoints are kept.
-        run: digests that identify the run, as in the manifests. Checkpoints with other `settings`
-            or `data` are refused.
+        run: digests that identify the run, as in the manifests. Checkpoints with other `settings`,
+            `data` or `meaning` of the data are refused.
     """
 
     def __init__(self, directory: Path, keep: int, run: Mapping[str, str] | None = None):
@@ -239,7 +241,9 @@ class CheckpointManager:
     def _check(self, manifest: Manifest, store: ClientStateStore) -> None:
         """Checks that a checkpoint belongs to this run and its store."""
         for name, reason in _IDENTITY.items():
-            if manifest.run.get(name) != self._run.get(name):
+            expected = self._run.get(name)
+            # Manifests of earlier versions have no "meaning".
+            if manifest.run.get(name, expected if name == "meaning" else None) != expected:
                 path = manifests.manifest_path(self._directory, manifest.round)
                 raise DataError(f"{path} {reason}, or overwrite the run")
         if manifest.inline != store.inline:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import data, files, findings, measures, stages, views
-from tff_pcdd.data.digest import data_digest
+from tff_pcdd.data.digest import data_digest, meaning_digest
 from tff_pcdd.diagnostics import Diagnostics
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.experiment import planning
@@ -138,7 +138,11 @@ class Run:
         self._checkpoints = CheckpointManager(
             self.directory / CHECKPOINTS,
             options.keep_checkpoints,
-            {"settings": settings, "data": self._data},
+            {
+                "settings": settings,
+                "data": self._data,
+                "meaning": meaning_digest(self.simulation.federation),
+            },
         )
         self._is_warm = False
         self._callbacks = _with_built_in(self._callbacks, config, options, self._checkpoints)
@@ -380,7 +384,7 @@ class Run:
     @property
     def title(self) -> str:
         """What pictures of it are called."""
-        title = f"{self.config.method_title} on {self.config.describe()}"
+        title = self.simulation.title
         if self.simulation.nonfinite.diverged:
             title += " (diverged)"
         elif excluded := self.simulation.totals["excluded_clients"]:
@@ -399,8 +403,8 @@ class Run:
 
     def __repr__(self) -> str:
         return (
-            f"Run({self.config.method_title} on {self.config.describe()}: round "
-            f"{self.simulation.round} of {self.last_round}, in {self.directory})"
+            f"Run({self.simulation.title}: round {self.simulation.round} of {self.last_round}, in "
+            f"{self.directory})"
         )
 
     def _repr_html_(self) -> str | None:
