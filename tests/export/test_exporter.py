@@ -1,5 +1,6 @@
 """Exported models have the accuracies that the run reports, also without this project."""
 
+import dataclasses
 import json
 import pathlib
 import subprocess
@@ -174,6 +175,18 @@ def test_model_card(runs, exported):
         "own_probabilities"
         not in (exported["fedgela"] / "global" / "1" / "model_card.md").read_text()
     )
+
+
+def test_cards_name_the_data_of_a_given_federation(runs, options, tmp_path):
+    run = runs["fedmr"]
+    given = dataclasses.replace(federation_of(run), name="stripes")
+    choice = export.ExportOptions(clients="none")
+    (model,) = export.export_run(run, tmp_path / "out", choice, options, federation=given)
+    card = (tmp_path / "out" / "global" / "1" / "model_card.md").read_text()
+    assert card.startswith("# fedmr on stripes: global model\n")
+    assert ["federation", "stripes, given in Python"] in table_rows(card)
+    assert "digits" not in card
+    assert model.folder == "global"
 
 
 def test_image_files_are_rescaled(runs, exported):

@@ -144,6 +144,21 @@ def test_ga_without_a_global_model_is_the_clients_mean(compute):
     assert simulation.evaluate_global()["ga"] == pytest.approx(np.mean(accuracies))
 
 
+def test_titles_name_the_data_of_a_given_federation():
+    federation = dataclasses.replace(CONFIG.data.build(), name="stripes")
+    given = Simulation(CONFIG, federation)
+    assert given.title == "fedgela on stripes, mlp"
+    assert repr(given) == "Simulation(fedgela on stripes, mlp: 0 rounds)"
+    assert Simulation(CONFIG).title == f"fedgela on {CONFIG.describe()}"
+
+
+def test_a_given_federation_without_the_samples_to_hold_out():
+    config = CONFIG.with_settings(validation_fraction=0.2)
+    with refuses("validation_fraction", "digits was given without held-out samples"):
+        Simulation(config, CONFIG.data.build())
+    Simulation(config, config.data.build())
+
+
 def test_more_clients_in_a_round_than_there_are():
     natural = ExperimentConfig.from_settings(clients_per_round=10)
     federation = CONFIG.data.build()

@@ -47,6 +47,9 @@ def training_spec(
     if patience and not validation:
         reason = f"needs held-out samples, and {federation.name} has none; set validation_fraction"
         raise SettingError("early_stopping_patience", patience, f"{reason} above 0")
+    if (fraction := config.data.validation_fraction) and not validation:
+        reason = f"{federation.name} was given without held-out samples; name them in its clients"
+        raise SettingError("validation_fraction", fraction, reason)
     _check_steps(config, federation)
     task = _task(config, federation.input_spec, federation.class_counts())
     return TrainingSpec(

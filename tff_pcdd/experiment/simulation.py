@@ -429,6 +429,18 @@ class Simulation:
         """
         return views.make("keras_model", self, client, local_epochs=local_epochs)
 
+    @property
+    def has_other_data(self) -> bool:
+        """Whether a federation was given that is not of the data set of the settings."""
+        return self.federation.name != self.config.data.source.name
+
+    @property
+    def title(self) -> str:
+        """Method, data and backbone, as pictures and tables are headed."""
+        data = self.config.describe()
+        if self.has_other_data:
+            data = f"{self.federation.name}, {self.config.model.backbone.name}"
+        return f"{self.config.method_title} on {data}"
+
     def __repr__(self) -> str:
-        done = text.plural(self.round, "round")
-        return f"Simulation({self.config.method_title} on {self.config.describe()}: {done})"
+        return f"Simulation({self.title}: {text.plural(self.round, 'round')})"

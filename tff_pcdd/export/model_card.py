@@ -78,8 +78,12 @@ def text(
         description = _PERSONAL.format(client=client_id, stage=_STAGES[stage])
         served = layout.model_name(layout.personal_folders(federation.client_ids)[client])
         description += f"\n\nServers call it `{served}`."
+    name = tables.escape(federation.name)
+    data_settings = [*_settings(config, only=("Data",))]
+    if run.simulation.has_other_data:
+        data_settings = [("federation", f"{name}, given in Python")]
     lines = [
-        f"# {config.method_title} on {config.data.source.name}: {title}",
+        f"# {config.method_title} on {name}: {title}",
         "",
         description,
         "",
@@ -101,7 +105,7 @@ def text(
         "",
         "## Data",
         "",
-        _table(("setting", "value"), _settings(config, only=("Data",))),
+        _table(("setting", "value"), data_settings),
         "",
         _table(*_classes(federation, client)),
         "",

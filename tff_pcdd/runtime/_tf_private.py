@@ -61,10 +61,16 @@ class _Gradients(registry.Registry):
     def register(self, candidate: Callable[..., Any], name: str | None = None) -> None:
         if not (name and name.startswith("CustomGradient-")):
             return super().register(candidate, name)
-        graph, gradient = ops.get_default_graph(), weakref.ref(candidate)
+        graph, reference = ops.get_default_graph(), weakref.ref(candidate)
+
+        def gradient(*arguments: Any) -> Any:
+            candidate = reference()
+            assert candidate is not None, "its graph is differentiated, so it lives"
+            return candidate(*arguments)
+
         graph._custom_gradients = [*getattr(graph, "_custom_gradients", ()), candidate]
         weakref.finalize(graph, self._registry.pop, name, None).atexit = False
-        return super().register(lambda *arguments: gradient()(*arguments), name)
+        return super().register(gradient, name)
 
 
 def release_custom_gradients() -> None:

@@ -78,8 +78,7 @@ def write_predictions(run: Run) -> dict[str, dict[str, Any]]:
 
     files.write_atomically(run.directory / PREDICTIONS, write_lines)
     models, by_client = _calibrations(simulation.federation, globally, personal)
-    title = f"{run.config.method_title} on {run.config.describe()}"
-    figure, _ = plots.reliability(models, title)
+    figure, _ = plots.reliability(models, simulation.title)
     plots.save(figure, run.directory / "plots" / "calibration.png")
     numbers = {name: _numbers(of) for name, of in models.items()}
     content = {
@@ -281,8 +280,7 @@ def _write_clients(run: Run, answers: Answers) -> None:
             f"{CONFUSION} has no matrices of single clients, because they would have more than "
             f"{_MAX_ENTRIES:,} entries."
         )
-    title = f"Clients of {run.config.method_title} on {run.config.describe()}, "
-    title += f"after round {simulation.round}"
+    title = f"Clients of {simulation.title}, after round {simulation.round}"
     files.write_text(directory / CLIENTS_TABLE, clients_table.page(rows, title, notes))
     _write_arrays(directory / CONFUSION, matrices)
 
