@@ -1,9 +1,12 @@
 """Equal graphs that are traced several times are imported once; random sequences are not shared."""
 
+import gc
+
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow.python.eager import context as eager
 
 from tff_pcdd import runtime
 from tff_pcdd.runtime import _graphs, _interpreter, inprocess
@@ -81,6 +84,26 @@ def test_their_number_is_bounded(imported, monkeypatch):
     assert len(imported) == 3
     assert _call(_powers(2), 3) == _expected(2, 3)
     assert len(imported) == 4
+
+
+def test_their_functions_leave_tensorflow_with_them(imported):
+    """Also those that are called by others: loops, conditions and functions."""
+
+    def functions():
+        gc.collect()
+        names = eager.context().list_function_names()
+        return {name for name in names if not name.startswith("__wrapped__")}
+
+    before = functions()
+    computation = _powers(6)
+    assert _call(computation, 9) == _expected(6, 9)
+    assert len(functions() - before) > 3
+    imported.clear()
+    _interpreter._recent.clear()
+    del computation
+    assert not functions() - before
+    # They come back when they are needed.
+    assert _call(_powers(6), 4) == _expected(6, 4)
 
 
 def test_runs_do_not_share_random_sequences(imported):

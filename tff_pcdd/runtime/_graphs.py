@@ -13,6 +13,7 @@ with the whole process. To get the behavior of a session from a function,
 """
 
 import itertools
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -82,8 +83,10 @@ class Graph:
                 }
                 return tf.graph_util.import_graph_def(graph_def, inputs, result_names, name="")
 
-        # The returned object keeps the function alive in TensorFlow's context.
+        # The returned object keeps the function alive in TensorFlow's context, where the functions
+        # that it calls would stay for ever.
         self._function = tf.compat.v1.wrap_function(body, parameters)
+        weakref.finalize(self, _remove_functions, [name + suffix for name in names]).atexit = False
         self._name = self._function.name.decode()
         self._num_results = len(result_names)
         self._device = device
@@ -114,6 +117,13 @@ class Graph:
                 eager,
                 cancel or Cancellation(),
             )
+
+
+def _remove_functions(names: Iterable[str]) -> None:
+    """Removes functions from TensorFlow's context."""
+    for name in names:
+        if context.context().has_function(name):
+            context.context().remove_function(name)
 
 
 def _tensor_names(binding: TensorFlowProto.Binding) -> Iterator[str]:
