@@ -221,6 +221,22 @@ def write_npz(path, **changes):
     return str(path)
 
 
+def test_test_samples_of_sites_that_were_not_chosen_are_left_out(tmp_path, warnings_again):
+    """Of five sites of eight samples, only the last has test samples: every second one."""
+    sites = np.repeat(np.arange(5), 8)
+    split = np.where((sites == 4) & (np.arange(N) % 2 == 1), "test", "train")
+    path = tmp_path / "a.npz"
+    np.savez(path, x=X, y=Y, site=sites, split=split)
+    found = [
+        data.load_federation("npz", "natural", 2, data_dir=str(path), seed=seed)
+        for seed in range(6)
+    ]
+    assert {"4" in made.client_ids for made in found} == {True, False}
+    for made in found:
+        assert len(made.test) == (4 if "4" in made.client_ids else 0)
+    assert "there are no test samples" in warnings_again.text
+
+
 def test_npz_is_like_the_arrays_in_it(tmp_path):
     expected = data.from_arrays(X, Y, SITES)
     path = write_npz(tmp_path / "a.npz")

@@ -167,7 +167,7 @@ def choose_users(
     chosen = [users[i] for i in np.sort(rng.choice(len(users), number, replace=False))]
     train, train_rows = _gather(train, [user.train for user in chosen])
     test_rows = [user.test for user in chosen]
-    if any(rows.size for rows in test_rows):
+    if any(user.test.size for user in users):
         test, test_rows = _gather(test, test_rows)
     names = [user.client_id for user in chosen]
     return train, test, tuple(map(ClientIndices, names, train_rows, test_rows))
