@@ -80,6 +80,17 @@ def test_markers_of_ones_own(table, tmp_path):
     assert len(everything) == 57
 
 
+def test_markers_with_decimals_and_without_a_value(table):
+    """-9.5 is a number with decimals, and inf is none that a model could take."""
+    table.loc[[2, 5], "pulse"] = -9.5
+    options = {"missing_markers": "-9.5,inf"}
+    made = load(table, missing="drop", **options)
+    assert made.notes["rows_left_out"] == 2
+    made = load(table, impute="median", **options)
+    assert made.notes["missing_values_replaced"] == 2
+    assert made.input_spec.columns[1].missing == ("-9.5",)
+
+
 def test_missing_labels_of_arrays():
     x = np.random.default_rng(0).normal(size=(20, 3))
     labels = np.array(["a", "b"] * 10, dtype=object)

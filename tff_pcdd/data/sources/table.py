@@ -573,7 +573,9 @@ def _number(text: str) -> str:
         number = float(text)
     except ValueError:
         return ""
-    return str(int(number)) if number.is_integer() else str(number) * np.isfinite(number)
+    if not np.isfinite(number):
+        return ""
+    return str(int(number)) if number.is_integer() else str(number)
 
 
 def _check_categories(
