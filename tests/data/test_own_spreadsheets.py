@@ -4,7 +4,11 @@ import contextlib
 import gzip
 import io
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 import zipfile
 
 import numpy as np
@@ -522,6 +526,34 @@ def test_images_in_parquet_files_may_be_larger_than_memory(tmp_path, monkeypatch
     assert made.input_spec.kind == "image_file"
     read = data.normalize(made.train.x, made.input_spec)
     np.testing.assert_array_equal(read, data.normalize(whole.train.x, whole.input_spec))
+
+
+def test_images_of_parquet_files_are_stored_once_and_removed_after_a_kill(tmp_path):
+    """Two runs load a table that does not fit into memory, and the process is killed."""
+    write_parquet(tmp_path / "a.parquet", range(20))
+    program = f"""
+import os, pathlib, signal
+from tff_pcdd import data
+from tff_pcdd.data.sources import _image_files
+
+_image_files._IN_MEMORY = 0
+options = {{"data_dir": "{tmp_path}/a.parquet", "path_column": "image", "site_column": "hospital"}}
+made = [data.load_federation("table", "natural", **options) for _ in range(2)]
+(folder,) = pathlib.Path(os.environ["TMPDIR"]).glob("tff_pcdd_images_*")
+print(sum(path.is_file() for path in folder.rglob("*")), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, "20\n")
+    deadline = time.monotonic() + 20
+    while (left := list(temporary.glob("tff_pcdd_*"))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
 
 
 def test_a_folder_of_parquet_files_has_the_parts_of_their_names(tmp_path):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import glob
+import hashlib
 import os
 import pathlib
 import re
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -87,7 +92,8 @@ def _is_pair(cell: Any) -> bool:
 class StoredImages:
     """Images that a table holds, in temporary files.
 
-    They are removed when the process ends, or earlier if all pixels are in memory.
+    They are removed when the process has ended, however it ends, or earlier if all pixels are in
+    memory. A process stores the same images only once.
 
     Args:
         cells: the images, see `holds_images`.
@@ -98,26 +104,47 @@ class StoredImages:
     """
 
     def __init__(self, cells: Sequence[Any], columns: Columns):
-        self._folder = tempfile.TemporaryDirectory(prefix="tff_pcdd_images_")
-        _kept.append(self)
-        self._paths = []
-        for index, (row, cell) in enumerate(zip(columns.rows, cells, strict=True)):
-            content = cell["bytes"] if _is_pair(cell) else cell
+        contents = [cell["bytes"] if _is_pair(cell) else cell for cell in cells]
+        digest = hashlib.sha256()
+        for row, content in zip(columns.rows, contents, strict=True):
             if not isinstance(content, bytes):
                 raise DataError(f"{columns.place}, row {row}: the table does not hold the image")
-            path = os.path.join(self._folder.name, f"{index:09d}")
-            pathlib.Path(path).write_bytes(content)
-            self._paths.append(path)
+            digest.update(hashlib.sha256(content).digest())
+        folder = os.path.join(_temporary_folder(), digest.hexdigest())
+        # A digest of the data includes the names of the files.
+        self._paths = [os.path.join(folder, f"{index:09d}") for index in range(len(contents))]
+        self._folder = None if folder in _stored else folder
+        if self._folder is not None:
+            os.makedirs(folder, exist_ok=True)
+            for path, content in zip(self._paths, contents, strict=True):
+                pathlib.Path(path).write_bytes(content)
+            _stored.add(folder)
 
     def paths(self) -> list[str]:
         """The files, [n]."""
         return self._paths
 
     def remove(self) -> None:
-        """Removes the files."""
-        self._folder.cleanup()
-        _kept.remove(self)
+        """Removes the files, unless they had been stored before."""
+        if self._folder is not None:
+            _stored.remove(self._folder)
+            shutil.rmtree(self._folder)
 
 
-# Images that are decoded in every epoch; their files are removed when the process ends.
-_kept: list[StoredImages] = []
+# The folders whose files are complete.
+_stored: set[str] = set()
+
+
+@functools.cache
+def _temporary_folder() -> str:
+    """A folder that is removed when the process has ended."""
+    folder = tempfile.mkdtemp(prefix="tff_pcdd_images_")
+    # A process that a signal ends removes nothing, but its end of a pipe is closed in any case.
+    command = ["/bin/sh", "-c", 'trap "" HUP INT TERM; read _; rm -rf -- "$0"', folder]
+    nowhere = subprocess.DEVNULL
+    remover = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
+    )
+    # Closes the pipe, and waits.
+    atexit.register(remover.communicate)
+    return folder
