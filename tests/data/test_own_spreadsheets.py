@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -361,6 +362,28 @@ def test_formulas_without_values_are_named(table, tmp_path):
     path = workbook(tmp_path / "a.xlsx", [list(table), *cells])
     with pytest.raises(DataError, match=r"row 6: the cell of column 'income' is the formula =1\+1"):
         load(path, impute="median")
+
+
+def test_formulas_whose_value_is_an_empty_text_are_empty_cells(table, tmp_path):
+    """As Excel stores =IF(A2>9,"x",""), in a column that is not used and as a missing number."""
+    cells = [[*row, "seen"] for row in table.astype(object).itertuples(index=False)]
+    cells[4][-1] = cells[7][1] = '=IF(A2>9,"x","")'
+    path = workbook(tmp_path / "a.xlsx", [[*table, "note"], *cells])
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    name = "xl/worksheets/sheet1.xml"
+    files[name], number = re.subn(
+        rb'(<c r="\w+")[^>]*>(<f>.*?</f>)<v ?/?>(</v>)?</c>',
+        rb'\1 t="str">\2<v></v></c>',
+        files[name],
+    )
+    assert number == 2
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    with pytest.raises(DataError, match=r"row 9: 'None' in column 'income' is not a finite number"):
+        load(path, "income")
+    assert load(path, "income", impute="median").notes["missing_values_replaced"] == 1
 
 
 def test_excel_tables_that_cannot_be_read(tmp_path, monkeypatch):

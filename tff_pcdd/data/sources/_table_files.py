@@ -178,7 +178,13 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
         sheets = book.worksheets
         # Some programs write wrong dimensions, by which cells would be left out.
         sheets[0].reset_dimensions()
-        cells = list(sheets[0].iter_rows(values_only=True))
+        cells: list[list[Any]] = []
+        empty_texts: set[tuple[int, int]] = set()
+        for number, row in enumerate(sheets[0].iter_rows(), 1):
+            cells.append([cell.value for cell in row])
+            # Only cells of formulas whose value is an empty text keep this type.
+            columns = [index for index, cell in enumerate(row) if cell.data_type == "str"]
+            empty_texts.update((number, index) for index in columns)
         formulas = openpyxl.load_workbook(path, read_only=True).worksheets[0]
         formulas.reset_dimensions()
         written = list(formulas.iter_rows(values_only=True))
@@ -209,7 +215,8 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
     # Files that only a program has written hold formulas without their values.
     for number, row in rows.items():
         for index, formula in enumerate(written[number - 1]):
-            if row[index] is None and formula is not None:
+            is_lacking = row[index] is None and (number, index) not in empty_texts
+            if is_lacking and formula is not None:
                 raise DataError(
                     f"{path}, row {number}: the cell of column {header[index]!r} is the formula "
                     f"{formula!s:.40} without its value; open and save the file in a spreadsheet"
