@@ -75,6 +75,17 @@ def test_types_and_scales(x, dtype, white):
     np.testing.assert_allclose(normalized.mean(), 0, atol=0.01)
 
 
+@pytest.mark.parametrize(("largest", "white"), [(1.0001, 1), (2, 1), (2.5, 255), (200, 255)])
+def test_pixels_a_little_above_1_are_not_from_0_to_255(largest, white, warnings_again):
+    """As after resizing; images with two of 255 levels do not occur."""
+    x = (X / 255).astype(np.float32)
+    x[0, 0, 0, 0] = largest
+    spec = data.from_arrays(x, Y, SITES).input_spec
+    assert (spec.scale, spec.has_white) == (pytest.approx(1 / white), white == 255)
+    text = f"pixels reach {float(largest)}, so nobody knows which value is white"
+    assert (text in warnings_again.text) is (white == 1)
+
+
 def test_grey_images_need_no_channels():
     assert data.from_arrays(images(6, 5), Y, SITES).input_spec.shape == (6, 5, 1)
 

@@ -19,6 +19,9 @@ from tff_pcdd.data.sources._statistics import in_parts, measure
 from tff_pcdd.data.sources._tasks import VOLUMES
 from tff_pcdd.errors import DataError, SettingError
 
+# Resizing and filters may raise pixels from 0 to 1 above 1, but not above this.
+_OVERSHOOT = 2
+
 
 @dataclasses.dataclass(frozen=True)
 class OwnArrays(OwnSource, ImageSource, MissingValues):
@@ -97,6 +100,11 @@ class OwnArrays(OwnSource, ImageSource, MissingValues):
             self._check_plain()
             return vector_spec(place, train)
         white = white_of(x)
+        if x.min() >= 0 and white < x.max() <= _OVERSHOOT:
+            warn(
+                f"{place}: pixels reach {x.max()!s}, so nobody knows which value is white, and "
+                "exported models read no image files; if 1 is white: np.clip(x, 0, 1)"
+            )
         measured: tuple[tuple[float, ...] | None, tuple[float, ...] | None] = (None, None)
         if self.input_normalization == "dataset":
             measured = measure(in_parts(train), white)
@@ -188,7 +196,8 @@ def white_of(x: np.ndarray) -> float:
 
     Of other values, such as those of 16 bits or from -1 to 1, nobody knows which one is white.
     """
-    return 255.0 if x.max() > 1 and x.min() >= 0 and x.max() <= 255 else 1.0
+    largest = _OVERSHOOT if x.dtype.kind == "f" else 1
+    return 255.0 if x.max() > largest and x.min() >= 0 and x.max() <= 255 else 1.0
 
 
 def vector_spec(place: str, train: np.ndarray, names: Sequence[str] = ()) -> InputSpec:
