@@ -539,6 +539,21 @@ def test_parquet_files_may_hold_the_images(pairs, tmp_path):
         load(path, features=None, site_column="hospital")
 
 
+def test_labels_of_parquet_files_are_positions_of_their_names(tmp_path):
+    """The names are texts, whatever they look like, and no label is beyond them."""
+    path = tmp_path / "a.parquet"
+    options = {"features": None, "path_column": "image", "site_column": "hospital"}
+    for names in (["1.0", "2.0", "other"], ["1e1", "2.0"]):
+        write_parquet(path, range(20), names)
+        made = load(path, **options)
+        numbers = [int(name.removeprefix("row ")) for name in made.train.ids]
+        assert made.train.y.tolist() == [number % 2 for number in numbers]
+    # The label 1 is that of the second name, also if the first one is called 1.
+    write_parquet(path, range(20), ["1"])
+    with pytest.raises(DataError, match="row 1: the label 1 is none of the 1 classes that the fil"):
+        load(path, **options)
+
+
 def test_images_in_parquet_files_may_be_larger_than_memory(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     write_parquet(path, range(20))

@@ -11,7 +11,7 @@ import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -230,7 +230,14 @@ class Table(OwnImages, MissingValues):
         if notes:
             columns = columns.take(kept)
         rows = columns.rows
-        labels = as_names(columns.values(self.label_column, "label_column"), "label", place, rows)
+        given = columns.values(self.label_column, "label_column")
+        class_names = None
+        if (known := columns.classes.get(self.label_column)) is None:
+            labels = as_names(given, "label", place, rows)
+        else:
+            class_names = known_classes(known, place)
+            names = dict(zip(known, class_names, strict=True))
+            labels = _labels_of_classes(given, names, place, rows)
         sites = parts = None
         if self.has_users:
             sites = as_names(columns.values(self.site_column, "site_column"), "site", place, rows)
@@ -239,8 +246,6 @@ class Table(OwnImages, MissingValues):
             parts = check_parts(as_names(texts, "split", place, rows), place, rows)
         elif self.split_column != _NONE:
             _warn_of_parts(columns)
-        known = columns.classes.get(self.label_column)
-        class_names = None if known is None else known_classes(known, place)
         groups = self._groups(columns)
         likely = self._likely_groups(columns, parts)
         if self.feature_columns is None:
@@ -565,6 +570,29 @@ def _far_numbers(place: str, cells: Cells) -> list[str]:
             text += "; their mean is subtracted before, also in exported models"
         warn(text)
     return far
+
+
+def _labels_of_classes(
+    values: Sequence[Any], class_names: Mapping[str, str], place: str, rows: Sequence[int]
+) -> list[str]:
+    """The name of each sample's class, where a file names the classes itself.
+
+    Args:
+        values: the labels.
+        class_names: the name of each class, by the label.
+        place, rows: for messages.
+
+    Raises:
+        DataError: if a label is missing, or is none of these classes; names its row.
+    """
+    as_texts(values, "label", place, rows)
+    for row, value in zip(rows, values, strict=True):
+        if value not in class_names:
+            raise DataError(
+                f"{place}, row {row}: the label {value!s:.40} is none of the {len(class_names)} "
+                "classes that the file names"
+            )
+    return [class_names[value] for value in values]
 
 
 def _number(text: str) -> str:
