@@ -141,9 +141,22 @@ def test_other_spellings_of_parts(train, test, tmp_path):
 def test_other_folders_beside_the_parts_and_parts_in_sites_are_refused(tmp_path):
     for part in ("train", "Lyon", "test"):
         make(tmp_path / "a" / part)
-    refused(tmp_path / "a", "holds the folders Lyon, test, train; the layout is")
+    refused(
+        tmp_path / "a",
+        "holds the folders Lyon, test, train (taken for parts: test, train); the layout is",
+    )
     make(tmp_path / "b", {"Lyon": {"train": 3, "test": 2}})
     refused(tmp_path / "b", "the classes are test, train, which are parts")
+
+
+def test_sites_whose_names_are_abbreviations_of_parts(tmp_path):
+    """Countries by their codes, Turkey among them, and a department."""
+    make(tmp_path / "sites", {name: {"cat": 3, "dog": 3} for name in ("DE", "Dev", "FR", "TR")})
+    assert data.from_folder(tmp_path / "sites").client_ids == ("DE", "Dev", "FR", "TR")
+    # Without other folders, they are parts.
+    make(tmp_path / "parts" / "tr")
+    make(tmp_path / "parts" / "te", {"Lyon": {"dog": 2}}, first=100)
+    assert data.from_folder(tmp_path / "parts").client_ids == ("Berlin", "Lyon", "Oslo")
 
 
 def test_sites_and_classes_without_samples_are_named(tmp_path, warnings_again):
@@ -275,10 +288,12 @@ def test_other_layouts_are_refused(tmp_path):
     make(tmp_path / "deep" / "x")
     refused(tmp_path / "deep", "x/Berlin/cat is a folder in a class's folder", layout)
     make(tmp_path / "half" / "train")
-    refused(tmp_path / "half", "holds the folders train;", layout)
+    refused(tmp_path / "half", "holds the folders train (taken for parts: train);", layout)
     make(tmp_path / "three" / "train")
     make(tmp_path / "three" / "val")
-    refused(tmp_path / "three", "holds the folders train, val;", layout)
+    refused(
+        tmp_path / "three", "holds the folders train, val (taken for parts: train, val);", layout
+    )
     make(tmp_path / "one", {"a": {"cat": 4}})
     refused(tmp_path / "one", "holds only the class cat; at least two classes are needed")
     make(tmp_path / "untested", {"a": {"cat": 1, "dog": 1}})

@@ -54,6 +54,9 @@ _SPELLINGS = {
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
 }
 
+# Of these, what a site may be called, too.
+ABBREVIATIONS = ("tr", "trn", "te", "tst", "dev")
+
 _WORDS = {"train": "training", "val": "validation", "test": "test"}
 
 

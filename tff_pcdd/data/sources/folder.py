@@ -17,7 +17,7 @@ from tff_pcdd.data.input_spec import IMAGE_FILE
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._image_files import OwnImages
 from tff_pcdd.data.sources._names import tidy
-from tff_pcdd.data.sources._own import MANY_CLASSES, PARTS, part_of
+from tff_pcdd.data.sources._own import ABBREVIATIONS, MANY_CLASSES, PARTS, part_of
 from tff_pcdd.data.sources._pillow import FORMATS, is_dicom, is_image
 from tff_pcdd.data.sources._places import is_within
 from tff_pcdd.data.sources._tasks import VOLUMES, refuse_folders
@@ -171,11 +171,18 @@ class Folder(OwnImages):
         top = found.folders(root)
         refuse_folders(str(root), [name for name, _ in top])
         parts = {part: path for name, path in top if (part := part_of(name))}
+        taken = [name for name, _ in top if part_of(name)]
+        # Beside other folders, TR and Dev are sites.
+        if len(taken) < len(top) and all(name.casefold() in ABBREVIATIONS for name in taken):
+            parts = {}
         if not parts:
             self._scan_sites(found, top)
         elif not {"train", "test"} <= set(parts) or len(top) > len(parts):
             names = ", ".join(name for name, _ in top)
-            raise DataError(f"{root} holds the folders {names:.200}; {_LAYOUT}")
+            raise DataError(
+                f"{root} holds the folders {names:.200} (taken for parts: {', '.join(taken)}); "
+                f"{_LAYOUT}"
+            )
         for part in [part for part in PARTS if part in parts]:
             self._scan_sites(found, found.folders(parts[part]))
             found.parts += [part] * (len(found.paths) - len(found.parts))
