@@ -196,17 +196,22 @@ class _Units:
         self._groups = examples.groups
         if self._groups is None:
             return
-        _, self._owners = np.unique(self._groups, return_inverse=True)
-        counts = np.zeros((self._owners.max(initial=-1) + 1, examples.y.max(initial=0) + 1))
-        np.add.at(counts, (self._owners, examples.y), 1)
+        _, owners = np.unique(self._groups, return_inverse=True)
+        counts = np.zeros((owners.max(initial=-1) + 1, examples.y.max(initial=0) + 1))
+        np.add.at(counts, (owners, examples.y), 1)
         self.labels = counts.argmax(axis=1).astype(np.int32)
+        # The samples group by group, so that clients need not search all of them.
+        self._order = np.argsort(owners, kind="stable")
+        self._ends = np.cumsum([0, *np.bincount(owners)])
 
     def samples(self, units: np.ndarray) -> np.ndarray:
         """The indices of the samples in some units."""
         units = np.asarray(units, np.int64)
         if self._groups is None:
             return units
-        return np.flatnonzero(np.isin(self._owners, units))
+        ends = self._ends
+        parts = [self._order[ends[unit] : ends[unit + 1]] for unit in np.unique(units)]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
 
 @dataclasses.dataclass(frozen=True)
