@@ -104,6 +104,10 @@ def test_summary_is_plain_and_right():
         ({"clients": (ClientIndices("a", np.array([6]), np.array([0])),)}, "a: training indices"),
         ({"clients": (ClientIndices("a", np.array([0]), np.array([3])),)}, "a: test indices"),
         (
+            {"clients": [ClientIndices("a", [0], []), ClientIndices("b", [1, 2, 4], [], [0, 4])]},
+            "client b: the sample 4 is for training and for validation; these parts must be disj",
+        ),
+        (
             {"num_classes": 2, "class_names": ("a", "b")},
             "training labels run from 0 to 2, not within 0 to 1",
         ),
@@ -132,6 +136,21 @@ def test_summary_is_plain_and_right():
 def test_inconsistent_federations_are_refused(changes, message):
     with pytest.raises(DataError, match=message):
         _federation(**changes)
+
+
+def test_indices_may_be_lists_and_empty():
+    client = ClientIndices("a", [0, 2], np.array([]), [])
+    federation = _federation(clients=[client])
+    assert federation.class_counts().tolist() == [[1, 1, 0]]
+    assert federation.test_class_counts().tolist() == [[0, 0, 0]]
+    assert federation.validation_class_counts().tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.parametrize("indices", [np.array([0.0]), np.array([True]), [[0, 1]], "01", None])
+def test_indices_are_whole_numbers(indices):
+    for arguments in ((indices, []), ([], indices), ([], [], indices)):
+        with pytest.raises(DataError, match=r"^client a: .* must be whole numbers, \[n\]$"):
+            ClientIndices("a", *arguments)
 
 
 def test_examples_need_one_label_each():

@@ -73,12 +73,28 @@ class ClientIndices:
         test: int64 indices into the test examples.
         validation: int64 indices into the training examples, of the samples held out for
             validation; disjoint from `train`.
+
+    Raises:
+        DataError: if indices are not a vector of whole numbers.
     """
 
     client_id: str
     train: np.ndarray
     test: np.ndarray
     validation: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test", "validation"):
+            indices = np.asarray(getattr(self, part))
+            if not indices.size and indices.dtype.kind == "f":
+                # The type that NumPy gives to no values.
+                indices = indices.astype(np.int64)
+            if indices.ndim != 1 or indices.dtype.kind not in "iu":
+                raise DataError(
+                    f"client {self.client_id}: {part} indices are {indices.dtype} of shape "
+                    f"{indices.shape}; they must be whole numbers, [n]"
+                )
+            object.__setattr__(self, part, indices)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -142,7 +158,7 @@ class Federation:
             input_checks.check_range(f"{self.name}: {part}", examples.x, self.input_spec)
 
     def _check_indices(self, part: str, size: int) -> None:
-        """Refuses indices of samples that do not exist."""
+        """Refuses indices of samples that do not exist, or are held out and trained on."""
 
         def exceed(indices: Sequence[np.ndarray]) -> bool:
             # Of many clients together, because calls for each of them would take longest.
@@ -161,6 +177,20 @@ class Federation:
             raise DataError(
                 f"client {self.clients[client].client_id}: {part} indices exceed {size} samples"
             )
+        if part == "test":
+            return
+        trained = np.zeros(size, bool)
+        for own in self.clients:
+            if not own.validation.size:
+                continue
+            trained[own.train] = True
+            if trained[own.validation].any():
+                shared = own.validation[trained[own.validation]][0]
+                raise DataError(
+                    f"client {own.client_id}: the sample {shared} is for training and for "
+                    "validation; these parts must be disjoint"
+                )
+            trained[own.train] = False
 
     def _check_finite(self, part: str, examples: Examples) -> None:
         """Refuses values that are NaN, or infinite once they are scaled and normalized."""
