@@ -74,7 +74,9 @@ def test_groups_of_nothing_are_all_few():
     ("call", "setting", "reason"),
     [
         (lambda: data.long_tail_counts(0, 10, 10), "max_count", "positive integer"),
+        (lambda: data.long_tail_counts(float("nan"), 3, 3), "max_count", "positive integer"),
         (lambda: data.long_tail_counts(10, 10, 0), "num_classes", "positive integer"),
+        (lambda: data.long_tail_counts(9, 3, float("inf")), "num_classes", "positive integer"),
         (lambda: data.long_tail_counts(100, 0.01, 10), "imbalance_factor", "at least 1"),
         (lambda: data.long_tail_counts(100, float("nan"), 10), "imbalance_factor", "finite"),
         (lambda: data.long_tail_counts(50, 100, 10), "imbalance_factor", "without .* at most 50"),

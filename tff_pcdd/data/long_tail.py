@@ -47,7 +47,7 @@ def long_tail_counts(max_count: int, imbalance_factor: float, num_classes: int) 
         [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
     """
     for name, value in (("max_count", max_count), ("num_classes", num_classes)):
-        if value != int(value) or value < 1:
+        if not math.isfinite(value) or value != int(value) or value < 1:
             raise SettingError(name, value, "must be a positive integer")
     if not (math.isfinite(imbalance_factor) and imbalance_factor >= 1):
         raise SettingError(
