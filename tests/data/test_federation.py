@@ -208,6 +208,10 @@ def test_spec_properties():
         ({"std": (0.0,)}, "greater than 0"),
         ({"padding_mode": "edge"}, "padding_mode='edge'"),
         ({"crop_padding": -1}, "must not be negative"),
+        (
+            {"shape": (1, 32, 1), "crop_padding": 1, "padding_mode": "reflect"},
+            "crop_padding=1: can only be reflected in images with more rows and columns, not of",
+        ),
         ({"kind": "text", "shape": (4,)}, "vocabulary"),
         ({"kind": "vector", "dtype": "float32"}, "vector inputs need 1 positive sizes"),
         ({"kind": "vector", "shape": (4,), "dtype": "float32", "flip": True}, "cannot be cropped"),

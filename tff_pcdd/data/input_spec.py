@@ -112,6 +112,11 @@ class InputSpec:
             raise DataError(
                 f"crop_padding={self.crop_padding}, rotation={self.rotation}: must not be negative"
             )
+        if self.padding_mode == "reflect" and self.crop_padding >= min(self.shape[:2]):
+            raise DataError(
+                f"crop_padding={self.crop_padding}: can only be reflected in images with more rows "
+                f"and columns, not of shape {self.shape}; augmentation=standard pads with zeros"
+            )
         if self.kind == VECTOR and self.augments:
             raise DataError("vectors cannot be cropped, mirrored or rotated")
         if self.resize is not None and self.resize < max(self.shape[:2]):
