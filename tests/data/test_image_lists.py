@@ -1,6 +1,7 @@
 """Lists of image files: small copies of the three layouts, and decoding inside a graph."""
 
 import functools
+import os
 
 import numpy as np
 import pytest
@@ -129,6 +130,17 @@ def test_inaturalist_users_are_clients_without_local_tests(inaturalist):
     some = data.load_federation("inaturalist", "natural", 2, data_dir=str(inaturalist))
     assert some.class_counts().sum() == len(some.train)
     assert len(some.test) == 3
+
+
+def test_inaturalist_files_of_one_name_do_not_depend_on_the_disk(inaturalist, monkeypatch):
+    for folder in ("a", "z"):
+        write_image(inaturalist / folder / "0000ab.jpg")
+    walk = os.walk
+    for reverse in (False, True):
+        ordered = functools.partial(sorted, key=lambda entry: entry[0], reverse=reverse)
+        monkeypatch.setattr("os.walk", lambda root, ordered=ordered: ordered(walk(root)))
+        loaded = data.load_federation("inaturalist", "natural", data_dir=str(inaturalist))
+        assert os.fsencode(inaturalist / "z" / "0000ab.jpg") in loaded.train.x
 
 
 def test_inaturalist_tables_with_other_names_and_test_users(inaturalist):

@@ -37,7 +37,8 @@ class INaturalist(ImageListSource):
 
     def load(self, request: LoadRequest) -> PooledData:
         root = self.directory()
-        files = {path.stem: path for path in image_files(root)}
+        # In an order that does not depend on the disk; of files of one name, the last one counts.
+        files = {path.stem: path for path in sorted(image_files(root))}
         parts: list[Examples] = []
         users: list[list[str]] = []
         for pattern in ("federated_train*.csv", "test*.csv"):
