@@ -1,51 +1,58 @@
-"""README is short; its commands, those of the first page and its program work."""
+"""README is short; its commands, those of the guides and its program work."""
 
 import re
+import shlex
 
 import pytest
 
 from tests.cli.conftest import ROOT
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-_PAGES = ["README.md", "docs/get_started.md"]
+_GUIDES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/how-to").glob("*.md"))
+_PAGES = ["README.md", "docs/get_started.md", "docs/methods.md", *_GUIDES]
+# What these need is the reader's: a module, a run, or flags in place of the ellipsis.
+_READERS = ("--import=", "--warm_start=", "…")
 
 
 def commands(page):
     """The commands of a page: pairs of a program and its flags."""
     # Commands over several lines are one.
     text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    for name, value in re.findall(r'^(\w+)="(.*)"$', text, re.M):
+        text = text.replace(f"${name} ", f"{value} ")
     return re.findall(r"^\.venv/bin/python -m tasks\.(\w+) (.*)$", text, re.M)
 
 
-COMMANDS = [(name, flags) for page in _PAGES for name, flags in commands(page)]
+COMMANDS = [
+    pytest.param(name, flags, id=f"{page}-{i}-{name}")
+    for page in _PAGES
+    for i, (name, flags) in enumerate(commands(page))
+    if name not in ("benchmark", "report", "runs") and not any(own in flags for own in _READERS)
+]
 
 
 def test_it_is_short():
     assert len(TEXT.encode()) <= 10_000
 
 
-@pytest.mark.parametrize(
-    ("name", "flags"), COMMANDS, ids=[f"{name}-{i}" for i, (name, _) in enumerate(COMMANDS)]
-)
-def test_its_commands_have_settings_that_fit_together(name, flags, call_here, tmp_path):
-    flags = flags.replace("$HOME", str(tmp_path)).replace("=runs/", f"={tmp_path}/").split()
-    if name in ("export", "partition"):
-        # All that is wrong with it is that nothing was trained, and that there is no such folder.
-        reason = {
-            "export": "holds no run: there is no config.json",
-            "partition": "is not a directory",
-        }
-        status, _, err = call_here(name, *flags)
-        assert status == 2
-        assert reason[name] in err
+@pytest.mark.parametrize(("name", "flags"), COMMANDS)
+def test_commands_have_settings_that_fit_together(name, flags, call_here, tmp_path):
+    flags = shlex.split(flags.replace("$HOME", str(tmp_path)).replace("=runs/", f"={tmp_path}/"))
+    if name not in ("export", "partition"):
+        flags.append("--dry_run")
+    status, out, err = call_here(name, *flags)
+    # All that is wrong with these is that nothing was trained, and that there is no such folder.
+    if name == "export":
+        assert (status, "holds no run: there is no config.json" in err) == (2, True)
+    elif "--data_dir=PATH" in flags:
+        assert (status, "is not a directory" in err) == (2, True)
     else:
-        status, out, err = call_here(name, *flags, "--dry_run")
         assert status == 0, err
-        assert "ccvr" in out or "fedgela" in out
+        assert out
 
 
 def test_all_programs_that_they_have_commands_for_are_covered():
-    programs = {name for name, _ in COMMANDS}
+    programs = {command.values[0] for command in COMMANDS}
     assert programs == {"compare", "export", "partition", "sweep", "train"}
     assert TEXT.count(".venv/bin/python -m tasks.") == len(commands("README.md"))
 

@@ -45,7 +45,26 @@ def test_fedavg_is_a_linear_probe():
         np.testing.assert_allclose(probe.features(train.x[:5]), x[:5], atol=1e-5)
 
 
-@pytest.mark.parametrize("algorithm", ["fedgela", "fedge", "fedetf", "fedbabu"])
+@pytest.mark.parametrize("algorithm", ["fedgela", "fedge", "fedbabu"])
 def test_a_fixed_head_needs_something_to_train(algorithm):
-    with refuses("projection_dim", f"{algorithm} has a fixed head.*set projection_dim above 0"):
+    reason = f"{algorithm} trains only the backbone.*set projection_dim above 0"
+    with refuses("projection_dim", reason):
         simulation(algorithm, projection_dim=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shapes"),
+    [
+        # A projection from 6 features to 4 classes, with its bias, and the temperature.
+        ({"algorithm": "fedetf"}, [(6, 4), (4,), ()]),
+        ({"algorithm": "fedgela", "fedgela_classifier": "trainable"}, [(6, 4), (4,)]),
+    ],
+    ids=["fedetf", "fedgela"],
+)
+def test_methods_that_train_more_than_the_backbone_need_none(settings, shapes):
+    with simulation(projection_dim=0, **settings) as probe:
+        before = probe.state.weights["trainable"]
+        assert [value.shape for value in before] == shapes
+        probe.next_round()
+        after = probe.state.weights["trainable"]
+        assert all(np.any(new != old) for new, old in zip(after, before, strict=True))

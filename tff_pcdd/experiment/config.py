@@ -455,23 +455,12 @@ class ExperimentConfig:
                 f"set projection_dim={self._projection(least)}",
             )
 
-    def check_inputs(self, spec: InputSpec, parameters: int) -> None:
+    def check_inputs(self, spec: InputSpec) -> None:
         """Checks that the method can train on such inputs.
 
-        Args:
-            spec: the inputs.
-            parameters: the number of parameters of the backbone, with the projection.
-
         Raises:
-            SettingError: it needs images, or there is nothing to train.
+            SettingError: it needs images.
         """
-        if not parameters and self.method.has_global_model and self.method.fixed_head:
-            raise SettingError(
-                "projection_dim",
-                self.model.projection_dim,
-                f"{self.algorithm} {self.method.fixed_head}, and model={self.model.backbone.name} "
-                "has no parameters, so there is nothing to train; set projection_dim above 0",
-            )
         if self.method.needs_images and spec.kind not in (IMAGE, IMAGE_FILE):
             raise SettingError(
                 "algorithm", self.algorithm, f"augments images, and inputs are of kind {spec.kind}"

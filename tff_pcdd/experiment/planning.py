@@ -37,9 +37,9 @@ def training_spec(
     """Combines the settings and data of an experiment into what a round's computations need.
 
     Raises:
-        SettingError: the backbone does not accept the inputs, or has too few features; or a client
-            would take more steps in a round than can be counted; or runs shall stop early without
-            held-out samples; or as `compute.compilation`.
+        SettingError: the backbone does not accept the inputs, or has too few features; or there is
+            nothing to train; or a client would take more steps in a round than can be counted; or
+            runs shall stop early without held-out samples; or as `compute.compilation`.
     """
     compute = compute or ComputeOptions()
     validation = any(client.validation.size for client in federation.clients)
@@ -52,7 +52,7 @@ def training_spec(
         raise SettingError("validation_fraction", fraction, reason)
     _check_steps(config, federation)
     task = _task(config, federation.input_spec, federation.class_counts())
-    return TrainingSpec(
+    spec = TrainingSpec(
         method=config.method,
         task=dataclasses.replace(
             task,
@@ -67,6 +67,8 @@ def training_spec(
         validation=validation,
         **_settings_of_training(config),
     )
+    _check_trained(config, spec)
+    return spec
 
 
 def _check_steps(config: ExperimentConfig, federation: data.Federation) -> None:
@@ -90,13 +92,32 @@ def planned_spec(config: ExperimentConfig) -> TrainingSpec:
     num_clients = config.data.partition.known_clients() or config.training.clients_per_round or 2
     counts = np.ones([num_clients, config.data.source.least_classes()], np.int64)
     input_spec = config.data.input_spec()
-    return TrainingSpec(
+    spec = TrainingSpec(
         config.method,
         _task(config, input_spec, counts),
         input_spec,
         config.training.optimizer,
         **_settings_of_training(config),
     )
+    _check_trained(config, spec)
+    return spec
+
+
+def _check_trained(config: ExperimentConfig, spec: TrainingSpec) -> None:
+    """Checks that the method has something to train."""
+    # Making the network takes seconds if the backbone is large, which then has parameters.
+    parameters, _ = backbone_size(config, spec.input_spec)
+    if parameters:
+        return
+    with spec.outline() as net:
+        is_trained = bool(net.trainable)
+    if not is_trained:
+        raise SettingError(
+            "projection_dim",
+            config.model.projection_dim,
+            f"{config.algorithm} trains only the backbone, and model={config.model.backbone.name} "
+            "has no parameters, so there is nothing to train; set projection_dim above 0",
+        )
 
 
 def _settings_of_training(config: ExperimentConfig) -> dict[str, Any]:
@@ -127,9 +148,9 @@ def check(config: ExperimentConfig, warn: Callable[[str], None] = _warn) -> Trai
 
     Raises:
         SettingError: the backbone does not accept the inputs of the data set, cannot start from the
-            given weights, or has too few features; or the aggregator does not accept what the
-            clients of the method send, or a cohort of this size; or the server optimizer does not
-            accept what they send.
+            given weights, or has too few features; or there is nothing to train; or the aggregator
+            does not accept what the clients of the method send, or a cohort of this size; or the
+            server optimizer does not accept what they send.
     """
     advise(config, warn)
     spec = planned_spec(config)
@@ -201,9 +222,9 @@ def _task(
         weights=backbone.initial_values(input_spec.shape),
         precision=config.model.precision,
     )
-    parameters, feature_dim = backbone_size(config, input_spec)
+    _, feature_dim = backbone_size(config, input_spec)
     config.check_features(feature_dim, num_classes)
-    config.check_inputs(input_spec, parameters)
+    config.check_inputs(input_spec)
     return TaskSpec(
         num_classes=num_classes,
         feature_dim=feature_dim,
