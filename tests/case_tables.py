@@ -32,8 +32,8 @@ def check_outcome(what: str, expected: str, got: str) -> None:
 
     Args:
         what: the case, for the message.
-        expected: "refused", or what is seen; with "; warned", if a warning is expected too.
-        got: the same, with the reason or the warning behind it.
+        expected: "refused", or what is seen; with "; warned", if warnings are expected too.
+        got: the same, with the reason or the warnings behind it.
     """
     seen, _, warning = expected.partition("; warned")
     found, _, text = got.partition("; warned: ")
