@@ -68,3 +68,10 @@ def test_methods_that_train_more_than_the_backbone_need_none(settings, shapes):
         probe.next_round()
         after = probe.state.weights["trainable"]
         assert all(np.any(new != old) for new, old in zip(after, before, strict=True))
+
+
+def test_features_of_no_samples_are_as_wide_as_others():
+    """FedETF projects them to as many dimensions as there are classes."""
+    with simulation("fedetf", projection_dim=0) as probe:
+        for samples in (2, 0):
+            assert probe.features(probe.federation.test.x[:samples]).shape == (samples, 4)

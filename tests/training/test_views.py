@@ -66,6 +66,7 @@ def test_features_are_what_the_head_receives(run):
     answers = (features @ np.asarray(frame)).argmax(axis=1)
     np.testing.assert_array_equal(answers, run.predict(test.x))
     assert run.simulation.features(test.x[:0]).shape == (0, 84)
+    assert run.predict(test.x[:0]).shape == (0,)
 
 
 def test_personal_models_have_the_accuracies_of_the_clients(run, table):
@@ -91,13 +92,15 @@ def test_personal_models_have_the_accuracies_of_the_clients(run, table):
         ("7", "choose one of 0, 1, 2, 3, 4"),
         (5, "must be the name of a client, or a number from 0 to 4"),
         (-1, "must be the name of a client, or a number from 0 to 4"),
+        (1.5, "must be the name of a client, or a number from 0 to 4"),
     ],
 )
 def test_a_client_that_is_not_there(client, reason, run):
     with refuses("client", reason):
         run.keras_model(client)
-    with refuses("client", reason):
-        run.predict(run.simulation.federation.test.x, client)
+    for samples in (2, 0):
+        with refuses("client", reason):
+            run.predict(run.simulation.federation.test.x[:samples], client)
 
 
 def test_a_method_without_a_global_model_has_personal_ones_only(run, monkeypatch):

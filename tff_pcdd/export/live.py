@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator
 
 import numpy as np
@@ -38,16 +39,16 @@ def _model(
 
 def predict(simulation: Simulation, x: np.ndarray, client: str | int | None = None) -> np.ndarray:
     """As `Simulation.predict`."""
+    trained = _model(simulation, client)
     if not len(x):
         return np.zeros([0], np.int64)
     size = simulation.spec.eval_batch_size
     stored = simulation.spec.input_spec
     if encoding.is_plain(stored.columns) and stored.kind != IMAGE_FILE:
-        model = keras_model(simulation, client)
+        model = keras_file.build(trained)
         return model.predict(x, batch_size=size, verbose=0)["class_id"]
     # The federation stores what the columns of a table have become, or the paths of images, and
     # that model takes columns or pixels.
-    trained = _model(simulation, client)
     parts = [trained.answer(batch)["class_id"].numpy() for batch in _batches(simulation, x)]
     return np.concatenate(parts)
 
@@ -60,8 +61,10 @@ def features(simulation: Simulation, x: np.ndarray) -> np.ndarray:
         raise SettingError("algorithm", simulation.config.algorithm, reason)
     net = spec.network()
     load(net, simulation.state.weights)
-    parts = [spec.method.embed(net, batch, False).numpy() for batch in _batches(simulation, x)]
-    return np.concatenate(parts) if parts else np.zeros([0, spec.task.feature_dim], np.float32)
+    # Without samples, another one says how wide features are; convolutions refuse empty batches.
+    given = x if len(x) else simulation.federation.train.x[:1]
+    parts = [spec.method.embed(net, batch, False).numpy() for batch in _batches(simulation, given)]
+    return np.concatenate(parts)[: len(x)]
 
 
 def _batches(simulation: Simulation, x: np.ndarray) -> Iterator[tf.Tensor]:
@@ -78,7 +81,7 @@ def _number(simulation: Simulation, client: str | int) -> int:
         if client not in names:
             raise SettingError("client", client, one_of(client, names))
         return names.index(client)
-    if not 0 <= client < len(names):
+    if not isinstance(client, numbers.Integral) or not 0 <= client < len(names):
         reason = f"must be the name of a client, or a number from 0 to {len(names) - 1}"
         raise SettingError("client", client, reason)
     return int(client)
