@@ -69,6 +69,17 @@ def test_results_that_cannot_be_shown_are_kept(redirection, reason, buffer, tmp_
         assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize(
+    "arguments", ["--help", "--version", "doctor", "completion bash", "train --help"]
+)
+def test_what_cannot_be_printed_is_one_line(arguments):
+    command = f"exec {sys.executable} -m tff_pcdd {arguments} >/dev/full"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, timeout=300)
+    name = "tff-pcdd" if arguments.startswith("-") else arguments.split()[0]
+    assert done.returncode == 1
+    assert done.stderr.decode() == f"{name}: error: standard output: No space left on device\n"
+
+
 def test_characters_that_a_stream_cannot_show_are_escaped(trained):
     """By a finished run, which is only read."""
     directory, _ = trained

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from tff_pcdd import methods
-from tff_pcdd.cli import flagfiles, front_door, other_programs
+from tff_pcdd.cli import flagfiles, front_door, other_programs, outputs
 from tff_pcdd.errors import one_of, shown
 from tff_pcdd.settings import registries
 from tff_pcdd.training import ExperimentConfig, RunOptions
@@ -125,9 +125,11 @@ def run(argv: Sequence[str] | None = None) -> None:
     """
     _, *arguments = sys.argv if argv is None else argv
     if arguments and arguments[0] in ("-h", "--help"):
-        print(__doc__)
+        with outputs.printing("completion"):
+            print(__doc__)
     elif len(arguments) == 1 and arguments[0] in _SHELLS:
-        print(script(arguments[0]), end="")
+        with outputs.printing("completion"):
+            print(script(arguments[0]), end="")
     else:
         given = " ".join(arguments)
         print(f"completion: error: {shown(given)}: {one_of(given, _SHELLS)}", file=sys.stderr)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tff_pcdd import machine, stack
-from tff_pcdd.cli import front_door, gpu_check
+from tff_pcdd.cli import front_door, gpu_check, outputs
 from tff_pcdd.cli.diagnosis import OK, OPTIONAL, WRONG, Finding
 from tff_pcdd.runtime import launcher
 
@@ -106,13 +106,15 @@ def run(argv: Sequence[str] | None = None) -> None:
     _, *arguments = sys.argv if argv is None else argv
     if arguments:
         if arguments[0] in ("-h", "--help"):
-            print(__doc__)
+            with outputs.printing("doctor"):
+                print(__doc__)
             return
         print(f"doctor: error: {arguments[0]}: there are no flags but --help", file=sys.stderr)
         sys.exit(2)
     wrong = False
-    for state, text in findings():
-        print(state, text)
-        wrong |= state == WRONG
+    with outputs.printing("doctor"):
+        for state, text in findings():
+            print(state, text)
+            wrong |= state == WRONG
     if wrong:
         sys.exit(1)

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from tff_pcdd import stack
 from tff_pcdd._version import __version__
-from tff_pcdd.cli import calls
+from tff_pcdd.cli import calls, outputs
 from tff_pcdd.errors import one_of, shown
 
 PROGRAMS = (
@@ -43,9 +43,11 @@ def run(argv: Sequence[str] | None = None) -> None:
     """
     arguments = list(sys.argv if argv is None else argv)[1:]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_help())
+        with outputs.printing("tff-pcdd"):
+            print(_help())
     elif arguments[0] == "--version":
-        print(version())
+        with outputs.printing("tff-pcdd"):
+            print(version())
     elif arguments[0] in PROGRAMS:
         # Programs name themselves as in a clone, and know by sys.argv that the process is theirs.
         sys.argv = arguments

@@ -5,10 +5,12 @@ What a program computes does not depend on whether its progress can be shown.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import sys
+from collections.abc import Iterator
 from typing import TextIO
 
 # Why standard output cannot be written.
@@ -56,7 +58,26 @@ def _nowhere() -> TextIO:
     return open(os.devnull, "w", encoding="utf-8")
 
 
-def problem(error: OSError) -> str | None:
+@contextlib.contextmanager
+def printing(program: str) -> Iterator[None]:
+    """Ends a program with one line if standard output cannot be written within the block.
+
+    Raises:
+        SystemExit: with status 1.
+    """
+    try:
+        yield
+        # Also where there is no standard output.
+        print(end="", flush=True)
+    except OSError as error:
+        reason = None if error.filename is not None else _problem(error)
+        if reason is None:
+            raise
+        print(f"{program}: error: {reason}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _problem(error: OSError) -> str | None:
     """Why standard output could not be written, if that is what an error without a file says."""
     if error.errno not in _REASONS:
         return None

@@ -100,7 +100,8 @@ def _run(
         define(flags)
         define_own(flags)
         if topic is not None:
-            print(help.text(flags, doc, topic))
+            with outputs.printing(name):
+                print(help.text(flags, doc, topic))
             sys.exit(0)
         flags.parse()
     except absl_flags.Error as error:
@@ -114,9 +115,11 @@ def _run(
     messages.set_level(flags["verbosity"])
     silent = "progress" in flags and not flags["progress"]
     try:
-        with contextlib.nullcontext() if silent else stages.shown(name):
+        with (
+            outputs.printing(name),
+            contextlib.nullcontext() if silent else stages.shown(name),
+        ):
             main(flags)
-        sys.stdout.flush()
     except SettingError as error:
         fail(with_dashes(error, flags), 2)
     except DataError as error:
@@ -126,12 +129,9 @@ def _run(
     except WriteError as error:
         fail(f"{error}; what was complete is kept, and the same command continues from there", 1)
     except OSError as error:
-        if error.filename is not None:
-            fail(f"{error.filename}: {error.strerror}", 1)
-        unshown = outputs.problem(error)
-        if unshown is None:
+        if error.filename is None:
             raise
-        fail(unshown, 1)
+        fail(f"{error.filename}: {error.strerror}", 1)
     except MemoryError as error:
         fail(f"{_NO_MEMORY} ({error})" if str(error) else _NO_MEMORY, 1)
     except Exception as error:
