@@ -65,7 +65,7 @@ def test_tensorboard_answers_with_what_a_run_measured(unbroken):
 @pytest.fixture
 def mlflow_client(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
-    # TFF fixes a version of SQLAlchemy that is too old for MLflow's other local store.
+    # mlflow-skinny has no database stores, which MLflow prefers.
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow.tracking import MlflowClient
