@@ -12,7 +12,7 @@ import tomllib
 import pytest
 from packaging.requirements import Requirement
 
-from tff_pcdd import _version, stack
+from tff_pcdd import _version, methods, stack
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PYPROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -31,6 +31,14 @@ _IN_LOCK = ("notebooks", "dev", "parquet", "xlsx", "dicom")
 def test_citation_has_the_version():
     (version,) = re.findall(r"^version: (\S+)$", (_ROOT / "CITATION.cff").read_text(), re.M)
     assert version == _version.__version__
+
+
+def test_the_description_counts_the_methods():
+    """As README does: without baselines, and without the names with FedMR's prototypes."""
+    own = [cls for cls in methods.registry.classes().values() if cls.__module__.startswith("tff_")]
+    number = sum(not cls.baseline and not cls.name.endswith("_prototypes") for cls in own)
+    assert f"FedGELA, FedMR, FedLoGe and {number - 3} others" in _PROJECT["description"]
+    assert f"compares [{number} methods]" in (_ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_lock_holds_every_dependency():
