@@ -86,6 +86,17 @@ def test_the_criterion_is_the_one_by_which_the_chosen_point_is_the_best(tmp_path
     assert "VA 99.0 ± 0.0 %" in " ".join(page(sweep_dir=tmp_path).texts)
 
 
+def test_the_recorded_criterion_is_shown(tmp_path):
+    """Also where the chosen point is the best by another accuracy too."""
+    make_sweep(tmp_path)
+    path = tmp_path / "sweep.csv"
+    with open(path, newline="") as file:
+        header, *rows = csv.reader(file)
+    write_csv(path, [*header, "criterion"], [[*row, "va_balanced"] for row in rows])
+    # Half of 80 and 81.
+    assert "VA 40.2 ± 0.4 %" in " ".join(page(sweep_dir=tmp_path).texts)
+
+
 def test_nothing_was_chosen(tmp_path):
     make_sweep(tmp_path)
     (tmp_path / "best.flags").unlink()

@@ -122,6 +122,8 @@ def test_the_other_criteria(criterion, best_round, note, computed, tmp_path):
     assert result.best == {"client_learning_rate": "0.1"}
     assert f"| {best_round} ± 0" in result.report.replace("**", "")
     assert f"VA: {note}" in (tmp_path / "sweep.md").read_text()
+    with open(tmp_path / "sweep.csv", newline="") as file:
+        assert {row["criterion"] for row in csv.DictReader(file)} == {criterion}
 
 
 @pytest.mark.parametrize(

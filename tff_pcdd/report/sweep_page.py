@@ -22,7 +22,7 @@ from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.settings import describe
 from tff_pcdd.studies.method_sweep import BEST, COMPARISON
 from tff_pcdd.studies.study import FAILURES
-from tff_pcdd.studies.sweeps import FLAGS
+from tff_pcdd.studies.sweeps import CRITERION, FLAGS
 from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CONFIG, REPORT, SWEEP_TABLE
 
@@ -202,14 +202,17 @@ def _chosen(flags: str, points: Mapping[str, Any]) -> str:
 
 
 def _criterion(points: Mapping[str, Sequence[Mapping[str, str]]], chosen: str) -> str:
-    """The accuracy by which the chosen point is the best; sweep.csv has all of them."""
+    """The accuracy that decided; without a record, the first by which the chosen point is best."""
+    criteria = list(measures.best_rounds())
+    recorded = {row.get(CRITERION, "") for rows in points.values() for row in rows}
+    if len(recorded) == 1 and (criterion := recorded.pop()) in criteria:
+        return criterion
 
     def score(name: str, criterion: str) -> float:
         found = [number(row.get(measures.of(criterion).best, "")) for row in points[name]]
         known = [value for value in found if value is not None]
         return statistics.fmean(known) if len(known) == len(found) else float("-inf")
 
-    criteria = list(measures.best_rounds())
     for criterion in criteria:
         if chosen and score(chosen, criterion) == max(score(name, criterion) for name in points):
             return criterion

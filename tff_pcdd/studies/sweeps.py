@@ -28,6 +28,8 @@ with epy.lazy_imports():
 _TABLE, _PICTURE = "sweep.md", "sweep.png"
 FLAGS = "best.flags"
 _FILES = (SWEEP_TABLE, _TABLE, _PICTURE, FLAGS)
+# The column of sweep.csv with the accuracy on held-out samples that decides.
+CRITERION = "criterion"
 
 # What the accuracy in the tables is, for each accuracy by which a point may be chosen.
 NOTES = {
@@ -90,7 +92,7 @@ def sweep(
             directory,
             computer,
             overwrite=overwrite,
-            after_each=lambda runs: _write_csv(directory, points, runs),
+            after_each=lambda runs: _write_csv(directory, points, runs, criterion),
         )
     outcomes = _outcomes(points, runs, criterion)
     best = choose(outcomes)
@@ -214,11 +216,13 @@ def table(outcomes: Sequence[Outcome], best: Outcome | None) -> list[list[str]]:
     return lines
 
 
-def _write_csv(directory: Path, points: Sequence[Point], runs: Sequence[StudyRun]) -> None:
+def _write_csv(
+    directory: Path, points: Sequence[Point], runs: Sequence[StudyRun], criterion: str
+) -> None:
     run_points = [point for point in points for _ in point.configs]
     # By name, because settings such as `rounds` have the names of what was measured.
     rows = [
-        {"settings": point.name, **point.settings, **run.values}
+        {"settings": point.name, **point.settings, **run.values, CRITERION: criterion}
         for point, run in zip(run_points, runs, strict=True)
         if run.summary
     ]
