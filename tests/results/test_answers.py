@@ -105,6 +105,27 @@ def test_federations_are_the_units_over_several():
     assert each[0].choices[0].over["fedavg"].units == 3
 
 
+def test_gains_over_federations_are_those_of_pairs():
+    """A run that diverged leaves its partner without a pair; FedGELA is 1 ahead in all others."""
+    runs = [
+        Result(where, method, str(seed), method == "fedavg" and (where, seed) == ("B", 0), values)
+        for where in ("A", "B")
+        for method, ahead in (("fedavg", 0.0), ("fedgela", 1.0))
+        for seed in range(3)
+        for values in [{"ga_final": 60.0 + 10 * seed + ahead}]
+    ]
+    overall, *_ = answers.read(Results(runs), [])
+    assert overall.choices[0].over["fedavg"] == (1.0, 0.0, 2)
+
+
+def test_methods_that_lack_runs_are_named():
+    runs = [run for run in results() if (run.method, run.seed) != ("ccvr", "2")]
+    [answer] = answers.read(Results(runs), [])
+    assert answer.choices[1].sentence.endswith(
+        "It is ahead of fedavg. Not ranked, because runs are missing or diverged: ccvr."
+    )
+
+
 def test_a_method_that_diverged_is_not_the_best():
     runs = [
         dataclasses.replace(run, diverged=(run.method, run.seed) == ("fedgela", "0"))

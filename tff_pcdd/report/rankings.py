@@ -16,6 +16,7 @@ from tff_pcdd.report import ranking_picture, ranking_tables, settings_table
 from tff_pcdd.report.ranking_tables import MEASURES
 from tff_pcdd.results import comparison, ranks
 from tff_pcdd.results.answers import is_known
+from tff_pcdd.results.gains import units
 from tff_pcdd.results.ranks import Probability
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
@@ -239,8 +240,8 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
     has_baseline = BASELINE in methods
     pairs = _differences(federations, measure, methods, BASELINE) if has_baseline else {}
     several = len(federations) > 1
-    to_best = {method: _units(groups) for method, groups in against_best.items()}
-    to_baseline = {method: _units(groups) for method, groups in pairs.items()}
+    to_best = {method: units(groups) for method, groups in against_best.items()}
+    to_baseline = {method: units(groups) for method, groups in pairs.items()}
     return Ranking(
         measure,
         methods,
@@ -253,7 +254,7 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
         max(map(len, to_best.values())),
         _tested(to_best),
         _tested(to_baseline),
-        {m: (sum(unit > 0 for unit in units), len(units)) for m, units in to_baseline.items()},
+        {m: (sum(unit > 0 for unit in own), len(own)) for m, own in to_baseline.items()},
         {method: ranks.intraclass_correlation(groups) for method, groups in pairs.items()},
         lacking,
     )
@@ -299,13 +300,6 @@ def _differences(
     }
 
 
-def _units(groups: Sequence[Sequence[float]]) -> list[float]:
-    """The differences that count as independent: the means of federations; of one, its seeds."""
-    if len(groups) == 1:
-        return list(groups[0])
-    return [statistics.fmean(group) for group in groups if group]
-
-
-def _tested(units: Mapping[str, Sequence[float]]) -> dict[str, Probability]:
-    alone = {name: ranks.signed_rank(differences) for name, differences in units.items()}
+def _tested(differences: Mapping[str, Sequence[float]]) -> dict[str, Probability]:
+    alone = {name: ranks.signed_rank(own) for name, own in differences.items()}
     return {name: Probability(alone[name], p) for name, p in ranks.holm(alone).items()}

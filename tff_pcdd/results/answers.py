@@ -12,7 +12,7 @@ from tff_pcdd import findings, measures, tables, text
 from tff_pcdd.findings import Finding
 from tff_pcdd.methods import registry
 from tff_pcdd.results.by_client import Site
-from tff_pcdd.results.gains import Gain, gain
+from tff_pcdd.results.gains import Gain, gain, units
 from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.tables import BASELINE
 
@@ -52,6 +52,7 @@ class Choice:
         over: its gain over FedAvg and over the baselines, by method.
         tied: the methods that cannot be told apart from it.
         behind: the methods that are behind it.
+        left_out: the methods that lack runs, or of which a run has diverged.
         units: what the units are, seeds or partitions.
     """
 
@@ -62,6 +63,7 @@ class Choice:
     over: Mapping[str, Gain]
     tied: Sequence[str]
     behind: Sequence[str]
+    left_out: Sequence[str]
     units: str
 
     @property
@@ -74,23 +76,26 @@ class Choice:
                 parts.append(f"{text.signed(-found.mean).lstrip('+')} points below {method}")
             else:
                 parts.append(f"{found.shown} over {method}")
-        return f"{', '.join(parts)}. {self._apart}"
+        return " ".join([f"{', '.join(parts)}.", *self._apart()])
 
-    @property
-    def _apart(self) -> str:
-        """Which methods cannot be told apart from the best."""
-        number = len(self.values)
-        if not self.tied:
-            several = {0: "", 1: "It is ahead of the other method."}
-            every = f"It is ahead of all {len(self.behind)} other methods."
-            return several.get(len(self.behind), every)
-        names = text.listed(self.tied, 8)
-        units = text.plural(number, self.units)
-        # With so few, even large differences are uncertain.
-        few = number < FEW_SEEDS and self.units == "seed"
-        more = f"; take seeds={','.join(map(str, range(FEW_SEEDS)))}" if few else ""
-        ahead = f" It is ahead of {text.listed(self.behind, 8)}." if self.behind else ""
-        return f"{units} cannot tell it from {names}{more}.{ahead}"
+    def _apart(self) -> Iterator[str]:
+        """Which methods cannot be told apart from the best, which can, and which are left out."""
+        if self.tied:
+            number = len(self.values)
+            # With so few, even large differences are uncertain.
+            few = number < FEW_SEEDS and self.units == "seed"
+            more = f"; take seeds={','.join(map(str, range(FEW_SEEDS)))}" if few else ""
+            units, names = text.plural(number, self.units), text.listed(self.tied, 8)
+            yield f"{units} cannot tell it from {names}{more}."
+        if self.behind:
+            behind = text.listed(self.behind, 8)
+            if not self.tied and not self.left_out:
+                number = len(self.behind)
+                behind = "the other method" if number == 1 else f"all {number} other methods"
+            yield f"It is ahead of {behind}."
+        if self.left_out:
+            names = text.listed(self.left_out, 8)
+            yield f"Not ranked, because runs are missing or diverged: {names}."
 
 
 class SiteGain(NamedTuple):
@@ -212,55 +217,56 @@ def read(results: Results, clients: Sequence[Site]) -> list[Answer]:
         clients: their clients; empty if unknown.
     """
     partitions = results.partitions
-    found = []
-    for partition in partitions:
-        own = results.of(partition=partition)
-        sites = _sites([site for site in clients if site.run[0] == partition])
-        values = {
-            key: {method: runs.by_seed(key) for method, runs in own.by_method().items()}
-            for key, *_ in _QUESTIONS
-        }
-        found.append(Answer(partition, _choices(values, own, "seed"), sites))
+    found = [
+        Answer(
+            partition,
+            _choices(results.of(partition=partition)),
+            _sites([site for site in clients if site.run[0] == partition]),
+        )
+        for partition in partitions
+    ]
     if len(partitions) > 1:
-        means: dict[str, dict[str, dict[str, float]]] = {}
-        for key, *_ in _QUESTIONS:
-            means[key] = {}
-            for method in results.methods:
-                own_means = {
-                    partition: results.of(method=method, partition=partition).mean(key)
-                    for partition in partitions
-                }
-                means[key][method] = {p: mean for p, mean in own_means.items() if mean is not None}
-        found.insert(0, Answer("", _choices(means, results, "partition")))
+        found.insert(0, Answer("", _choices(results)))
     return found
 
 
-def _choices(
-    values: Mapping[str, Mapping[str, Mapping[str, float]]], results: Results, units: str
-) -> list[Choice]:
-    """The best methods, given values by accuracy, method and unit."""
+def _choices(results: Results) -> list[Choice]:
+    """The best methods on one partition, or over several."""
+    partitions = results.partitions
     found = []
     for key, question, references in _QUESTIONS:
         lacking = {"ga_final": "has_global_model"}.get(key)
-        candidates = {
-            method: own
-            for method, own in values[key].items()
-            if own
-            and not is_known(method, "baseline", False)
-            and not results.of(method=method).diverged
-            and (lacking is None or is_known(method, lacking, True))
+        # By method, and for each partition by seed.
+        values = {
+            method: [own.of(partition=partition).by_seed(key) for partition in partitions]
+            for method, own in results.by_method().items()
         }
-        most = max(map(len, candidates.values()), default=0)
-        complete = {method: own for method, own in candidates.items() if len(own) == most}
+        candidates = [
+            method
+            for method in values
+            if not is_known(method, "baseline", False)
+            and (lacking is None or is_known(method, lacking, True))
+        ]
+        runs = {
+            method: sum(map(len, values[method]))
+            for method in candidates
+            if not results.of(method=method).diverged
+        }
+        most = max(runs.values(), default=0)
+        complete = {
+            method: units([[*own.values()] for own in values[method]])
+            for method, number in runs.items()
+            if number == most > 0
+        }
         if not complete:
             continue
-        best = max(complete, key=lambda method: statistics.fmean(complete[method].values()))
-        gains = {
-            method: difference
-            for method, own in values[key].items()
-            if method != best
-            and (difference := gain(tables.differences(complete[best], own))) is not None
-        }
+        best = max(complete, key=lambda method: statistics.fmean(complete[method]))
+        gains = {}
+        for method, own in values.items():
+            pairs = zip(values[best], own, strict=True)
+            difference = gain(units([tables.differences(*pair) for pair in pairs]))
+            if method != best and difference is not None:
+                gains[method] = difference
         others = [method for method in complete if method != best]
         # Failed runs may leave no federation or seed that both have.
         tied = [method for method in others if not (method in gains and gains[method].is_certain)]
@@ -269,11 +275,12 @@ def _choices(
                 key,
                 question,
                 best,
-                [*complete[best].values()],
+                complete[best],
                 {method: gains[method] for method in references if method in gains},
                 tied,
                 [method for method in others if method not in tied],
-                units,
+                [method for method in candidates if method not in complete],
+                "seed" if len(partitions) == 1 else "partition",
             )
         )
     return found

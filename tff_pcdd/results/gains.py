@@ -71,3 +71,18 @@ def gain(differences: Sequence[float]) -> Gain | None:
         quantile = float(special.stdtrit(number - 1, (1 + CONFIDENCE) / 2))
         half = quantile * statistics.stdev(differences) / math.sqrt(number)
     return Gain(statistics.fmean(differences), half, number)
+
+
+def units(groups: Sequence[Sequence[float]]) -> list[float]:
+    """What counts as independent: the means of federations; of a single one, its seeds.
+
+    Args:
+        groups: for each federation, a value or difference for each seed.
+
+    Example:
+        >>> units([[1.0, 2.0]]), units([[1.0, 2.0], [], [5.0]])
+        ([1.0, 2.0], [1.5, 5.0])
+    """
+    if len(groups) == 1:
+        return list(groups[0])
+    return [statistics.fmean(group) for group in groups if group]
