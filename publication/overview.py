@@ -126,11 +126,14 @@ def _place(
     """A method with its accuracy; over several federations, with average rank and accuracy."""
     method = ranking.methods[index]
     name = f"{method} " if name is None else name
-    values = [[*group.values(method, ranking.measure).values()] for group in groups]
-    if len(groups) > 1:
-        mean = statistics.fmean(map(statistics.fmean, values))
-        return f"{name}(rank {ranking.average[index]:.1f}; {mean:.1f})"
-    return f"{name}({tables.spread(values[0], 1)})"
+    if len(groups) == 1:
+        return f"{name}({groups[0].cell(method, ranking.measure)})"
+    values = [group.values(method, ranking.measure).values() for group in groups]
+    # On a federation where all runs of the method diverged, there is no accuracy.
+    means = map(statistics.fmean, values) if all(values) else ()
+    lost = sum(group.diverged(method) for group in groups)
+    diverged = f", {lost} diverged" if lost else ""
+    return f"{name}(rank {ranking.average[index]:.1f}; {tables.number(means, '.1f')}{diverged})"
 
 
 def accuracies(published: Sequence[Published], rankings: Sequence[Ranking]) -> str:

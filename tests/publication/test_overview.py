@@ -1,5 +1,7 @@
 """The short tables at the top of the page about published results."""
 
+import dataclasses
+
 from publication import federation_tables, overview
 from publication.published import Curve, Published
 from tests.markdown_tables import table_rows
@@ -54,3 +56,16 @@ def test_with_a_long_tail_the_accuracy_on_held_out_samples_is_shown_too():
     assert measures["GA, few"] == "ccvr (50.0)"
     assert measures["GA, same tail (best round)"] == "fedavg (90.0)"
     assert "same tail" not in federation_tables.results(users) + overview.in_short([users])
+
+
+def test_accuracies_are_those_of_runs_that_did_not_diverge():
+    """Their ranks are below all others; what is shown is no mean with a 0."""
+    one = unequal("one", [("fedavg", False, 60.0, None, None), ("ccvr", True, 0.0, None, None)])
+    two = unequal("two", [("fedavg", False, 50.0, None, None), ("ccvr", False, 70.0, None, None)])
+    also = Result("two", "ccvr", "2", True, {"ga_final": 1.0})
+    two = dataclasses.replace(two, results=Results([*two.results, also]))
+    ccvr = {
+        number: [cell for cell in table_rows(overview.in_short(group))[1] if "ccvr" in cell]
+        for number, group in ((1, [two]), (2, [one, two]))
+    }
+    assert ccvr == {1: ["ccvr (70.0, 1 diverged)"], 2: ["ccvr (rank 2.0; –, 2 diverged)"]}

@@ -115,12 +115,16 @@ def test_methods_with_the_same_accuracies_in_all_runs_are_ranked_once(tmp_path, 
     assert rows["fedprox"]["ahead"] == "1 of 2"
 
 
-def test_a_run_that_diverged_counts_as_zero(directories, tmp_path):
+def test_a_run_that_diverged_counts_as_zero_in_ranks_only(directories, tmp_path):
     text = summaries.summarize(directories[:1], tmp_path / "out", ["ga_final"])
     rows = table(text, "GA")
     # The mean of 90 and 0 is below all others.
     assert list(rows) == ["fedgela", "fedprox", "fedavg", "moon"]
-    assert rows["moon"]["one, P10C2"] == "45.0 ± 63.6"
+    # An accuracy is only that of a model.
+    assert rows["moon"]["one, P10C2"] == "90.0, 1 diverged"
+    with open(tmp_path / "out" / "summary.csv", newline="") as file:
+        moon = [*csv.DictReader(file)][-1]
+    assert (moon["seeds"], moon["mean"], moon["diverged"]) == ("1", "90", "1")
     assert "Nemenyi: the" not in text
 
 

@@ -23,9 +23,10 @@ MEASURES = {
 }
 
 _NOTE_ON_RANKS = """\
-Accuracies in %, mean ± sample standard deviation over seeds. Rank: the methods' ranks by these
-means on each federation (1 is the best), averaged over federations. Only methods with runs on all
-federations are ranked. A run that diverged counts as an accuracy of 0."""
+Accuracies in %, mean ± sample standard deviation over seeds, without runs that diverged. Rank: the
+methods' ranks by these means on each federation (1 is the best), averaged over federations. Only
+methods with runs on all federations are ranked. In ranks and tests, a run that diverged counts as
+an accuracy of 0."""
 
 _RANKS = """\
 The methods' ranks by their mean accuracies, 1 is the best, on those federations of the
@@ -90,10 +91,7 @@ def ranks_document(rankings: Sequence[Ranking], main: str) -> str:
 def _table(federations: Sequence[Federation], ranking: Ranking) -> str:
     """The accuracies of the methods on each federation, beside their average ranks."""
     cells = [
-        [
-            tables.spread([*federation.values(method, ranking.measure).values()], 1)
-            for federation in federations
-        ]
+        [federation.cell(method, ranking.measure) for federation in federations]
         for method in ranking.methods
     ]
     return _beside_ranks(ranking, [federation.name for federation in federations], cells)
@@ -191,12 +189,13 @@ def rows(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> list
             "federation": federation.name,
             "algorithm": method,
             "seeds": len(values := [*federation.values(method, ranking.measure).values()]),
-            "mean": statistics.fmean(values),
+            "mean": statistics.fmean(values) if values else "",
             "std": tables.deviation(values) if len(values) > 1 else "",
             "rank": float(ranking.placed[line, column]),
             "average_rank": float(ranking.average[column]),
             **_columns("p_best", ranking.p_best.get(method)),
             **_columns("p_fedavg", ranking.p_baseline.get(method)),
+            "diverged": federation.diverged(method),
         }
         for ranking in rankings
         for line, federation in enumerate(federations)

@@ -46,8 +46,22 @@ class Federation:
     without_global_model: Collection[str] = ()
 
     def values(self, method: str, measure: str) -> dict[str, float]:
-        """The values of a method by seed; 0 for a run that diverged."""
+        """The values of a method by seed, without runs that diverged."""
+        return self.results.of(method=method).by_seed(measure)
+
+    def scores(self, method: str, measure: str) -> dict[str, float]:
+        """What ranks and tests count: the values by seed, and 0 for a run that diverged."""
         return self.results.of(method=method).by_seed(measure, diverged=0.0)
+
+    def diverged(self, method: str) -> int:
+        """The number of runs of a method that diverged."""
+        return len(self.results.of(method=method).diverged)
+
+    def cell(self, method: str, measure: str) -> str:
+        """The values of a method as mean ± deviation, and how many runs diverged."""
+        lost = self.diverged(method)
+        shown = tables.spread([*self.values(method, measure).values()], 1)
+        return f"{shown}, {lost} diverged" if lost else shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +232,7 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
     if measure.startswith(("ga_", "va_")):
         left_out.update(*(federation.without_global_model for federation in federations))
     every = [m for m in dict.fromkeys(result.method for result in results) if m not in left_out]
-    methods = [m for m in every if all(f.values(m, measure) for f in federations)]
+    methods = [m for m in every if all(f.scores(m, measure) for f in federations)]
     lacking = [method for method in every if method not in methods]
     if len(methods) < 2:
         return None
@@ -229,7 +243,7 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
         same = {}
     means = np.array(
         [
-            [statistics.fmean(federation.values(method, measure).values()) for method in methods]
+            [statistics.fmean(federation.scores(method, measure).values()) for method in methods]
             for federation in federations
         ]
     )
@@ -268,7 +282,7 @@ def _same(
     They are one method under several names; ranked twice, they would move all others and add tests.
     """
     values = {
-        method: [federation.values(method, measure) for federation in federations]
+        method: [federation.scores(method, measure) for federation in federations]
         for method in sorted(methods, key=lambda name: name != BASELINE)
     }
     found: dict[str, list[str]] = {}
@@ -292,7 +306,7 @@ def _differences(
     """By method, the differences to another one: for each federation, over the common seeds."""
     return {
         method: [
-            tables.differences(*(each.values(name, measure) for name in (method, other)))
+            tables.differences(*(each.scores(name, measure) for name in (method, other)))
             for each in federations
         ]
         for method in methods
