@@ -226,6 +226,25 @@ def test_summary_and_page_have_the_same_findings(tmp_path):
     assert evidence.findings_of(None, made) == []
 
 
+def test_the_table_of_clients_reads_them_as_often_whatever_their_number():
+    class Clients(list):
+        read = 0
+
+        def __iter__(self):
+            Clients.read += 1
+            return super().__iter__()
+
+    clients = [
+        site(str(k), "fedgela", seed, 70.0, test=10 + k + int(seed))
+        for seed in "10"
+        for k in range(50)
+    ]
+    found = site_table.of_comparison(Clients(clients), ["fedgela"])
+    # The run with seed 0 has the fewest.
+    assert [row.cells[0][1] for row in found.rows] == [10 + k for k in range(50)]
+    assert Clients.read <= 3
+
+
 def test_failed_runs_may_leave_two_methods_without_a_common_seed():
     """What was compared nowhere cannot be told apart."""
     runs = [

@@ -107,6 +107,21 @@ def test_a_failed_run_loses_none_of_the_others(computed, tmp_path):
     assert not (tmp_path / "failures.txt").exists()
 
 
+def test_tables_are_written_after_runs_that_are_computed(computed, tmp_path, monkeypatch):
+    """And after the last one: of many runs with many clients, they take seconds."""
+    written = []
+    monkeypatch.setattr(
+        comparison,
+        "_write_tables",
+        lambda directory, runs: written.append(sum(run.summary is not None for run in runs)),
+    )
+    for finished, expected in (((), [1, 2, 3, 4]), ((0,), [2, 4]), ((0, 1), [4])):
+        monkeypatch.setattr(study, "_is_done", lambda run, seeds=finished: run.config.seed in seeds)
+        comparison.compare(configs(), tmp_path)
+        assert written == expected
+        written.clear()
+
+
 def test_a_comparison_without_any_finished_run(computed, tmp_path):
     result = comparison.compare(configs(seeds=(13,)), tmp_path)
     assert len(result.failures) == 2

@@ -117,10 +117,9 @@ def of_comparison(found: Sequence[Site], methods: Sequence[str]) -> Table:
     if columns:
         columns.insert(0, Column("test", "test samples, in the run that has the fewest of them"))
     rows = []
-    for name in dict.fromkeys(site.name for site in found):
+    for name, tested in by_client.tested(found).items():
         accuracies = [values.get(name) for values in by_method.values()]
         known = [value for value in accuracies if value is not None]
-        tested = min(site.test for site in found if site.name == name)
         cells: list[tuple[str, float | None]] = [(text.whole(tested), tested)]
         cells += [*((text.percent(value), value) for value in accuracies)]
         rows.append((statistics.fmean(known) if known else None, Row(text.name_of(name), cells)))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tff_pcdd import findings, measures, tables, text
 from tff_pcdd.findings import Finding
 from tff_pcdd.methods import registry
+from tff_pcdd.results import by_client
 from tff_pcdd.results.by_client import Site
 from tff_pcdd.results.gains import Gain, gain, units
 from tff_pcdd.results.runs import ALONE, Results
@@ -310,9 +311,7 @@ def _sites(clients: Sequence[Site]) -> SiteGains | None:
             pairs.setdefault((site.run[1], site.name), []).append((own, other))
     if not pairs:
         return None
-    samples: dict[str, int] = {}
-    for site in clients:
-        samples[site.name] = min(site.test, samples.get(site.name, site.test))
+    samples = by_client.tested(clients)
     gains: dict[str, dict[str, SiteGain]] = {}
     for (method, name), found in pairs.items():
         gains.setdefault(method, {})[name] = _site_gain(found, samples[name])

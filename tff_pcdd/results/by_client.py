@@ -104,6 +104,14 @@ def defined(sites: Iterable[Site], column: str) -> list[tuple[Site, float]]:
     )
 
 
+def tested(sites: Iterable[Site]) -> dict[str, int]:
+    """The number of test samples in the run that has the fewest, by the name of the client."""
+    found: dict[str, int] = {}
+    for site in sites:
+        found[site.name] = min(site.test, found.get(site.name, site.test))
+    return found
+
+
 def mean_by_name(sites: Iterable[Site], column: str) -> dict[str, float]:
     """A value averaged over the runs, by the name of the client; only where it is defined."""
     values: dict[str, list[float]] = {}

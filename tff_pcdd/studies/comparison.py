@@ -67,8 +67,8 @@ def compare(
 ) -> Comparison:
     """Runs experiments that differ in method, seed and partition, and writes the comparison.
 
-    The tables are updated after every run; rounds.csv and the pictures are written at the end. If a
-    run fails, the others continue, and the next call tries it again.
+    The tables are updated after every run that is computed; rounds.csv and the pictures are written
+    at the end. If a run fails, the others continue, and the next call tries it again.
 
     Args:
         configs: the experiments, each in a folder METHOD/seed_N; or a mapping from the folder of

@@ -223,7 +223,8 @@ def run_all(
         directory: the directory of the study.
         computer: what computes them; see the function `computer`.
         overwrite: delete earlier results in the runs' folders and start again.
-        after_each: called after each run, with all runs, to write the results so far.
+        after_each: called with all runs after each run that was not finished yet, and after the
+            last one, to write the results so far.
 
     Returns:
         The runs with their summaries and failures. The failures are also written to failures.txt.
@@ -238,7 +239,8 @@ def run_all(
     runs = list(runs)
     files.check_writable(directory)
     files.remove_leftovers(directory)
-    configs = [run.config for run in runs if overwrite or not _is_done(run)]
+    finished = [not overwrite and _is_done(run) for run in runs]
+    configs = [run.config for run, done in zip(runs, finished, strict=True) if not done]
     for config in configs:
         config.data.source.check()
     computer.begin(configs, len(runs))
@@ -268,13 +270,15 @@ def run_all(
             _raise_if_general(number, outcome)
             runs[number] = dataclasses.replace(runs[number], failure=outcome.text)
         else:
-            finished = None if "paused" in outcome else outcome
-            runs[number] = dataclasses.replace(runs[number], summary=finished, failure="")
+            summary = None if "paused" in outcome else outcome
+            runs[number] = dataclasses.replace(runs[number], summary=summary, failure="")
         taken = 0
         computer.count()
         files.make_directory(directory)
         write_failures(directory, runs)
-        after_each(runs)
+        # The tables of large studies take seconds.
+        if not finished[number] or not (left or computer.busy):
+            after_each(runs)
     return runs
 
 
