@@ -308,6 +308,22 @@ def test_advice_for_missing_classes_depends_on_the_tail():
         assert finding.next.startswith(next_setting) and bool(finding.next) == bool(next_setting)
 
 
+def test_advice_names_only_what_can_be_set():
+    run, _ = BAD["classes that are never answered"]
+    settings = {"imbalance_factor": 50.0, "head_calibration": "ccvr"}
+    [finding] = dataclasses.replace(run, settings=settings).found()
+    assert finding.next == "Next: client_weighting=uniform."
+    rate = {"client_learning_rate": 0.3}
+    for given, expected in (
+        ({"clients_per_round": 4, "num_clients": 10}, "clients_per_round=8 (now 4), or "),
+        ({"clients_per_round": 8, "num_clients": 10}, "clients_per_round=10 (now 8), or "),
+        ({"clients_per_round": 10, "num_clients": 10}, ""),
+        ({"clients_per_round": 10, "num_clients": None}, "clients_per_round=20 (now 10), or "),
+    ):
+        advice = findings._Advice({**rate, **given}, History([]))
+        assert advice.steadier() == f"Next: {expected}client_learning_rate=0.1 (now 0.3)."
+
+
 def test_advice_without_a_known_setting():
     run = Run([10.0] * 8, one_answer([36] * 10))
     run.settings = {"client_learning_rate": "?", "rounds": 8}
@@ -347,6 +363,12 @@ def edge(values, chosen, name="client_learning_rate", config=None):
         (("10", "1", "3"), "10", "33"),
         (("0", "1", "2"), "2", "3"),
         (("1", "2", "4"), "1", "0.5"),
+        # 1.2² / 1.1 = 1.31, 11.5² / 10.5 = 12.6, and 0.1² / 0.11 = 0.0909.
+        (("1.1", "1.2"), "1.2", "1.3"),
+        (("10.5", "11.5"), "11.5", "13"),
+        (("0.11", "0.1"), "0.1", "0.09"),
+        # 1.002² / 1.001 = 1.003.
+        (("1.001", "1.002"), "1.002", "1.003"),
     ],
 )
 def test_a_value_at_the_edge_of_the_grid(values, chosen, further):

@@ -234,9 +234,11 @@ class _Advice:
         """What makes rounds more alike."""
         cohort = self._number("clients_per_round")
         if cohort is not None:
-            return (
-                f"Next: clients_per_round={2 * cohort:g} (now {cohort:g}), or {self._rate(1 / 3)}."
-            )
+            larger = min(2 * cohort, self._number("num_clients") or math.inf)
+            if larger > cohort:
+                return (
+                    f"Next: clients_per_round={larger:g} (now {cohort:g}), or {self._rate(1 / 3)}."
+                )
         return self.smaller_rate()
 
     def missing_classes(self) -> str:
@@ -252,7 +254,8 @@ class _Advice:
             if not self._can_retrain():
                 return ""
             return "Next: head_calibration=ccvr, which retrains the head for all classes alike."
-        return "Next: client_weighting=uniform, or head_calibration=ccvr."
+        either = ", or head_calibration=ccvr" if self._can_retrain() else ""
+        return f"Next: client_weighting=uniform{either}."
 
     def _can_retrain(self) -> bool:
         """Whether the server may re-train the head: not where it is fixed, or is re-trained."""
@@ -723,5 +726,6 @@ def _beyond(values: Sequence[float]) -> float | None:
     further = last * last / before if min(values) > 0 else 2 * last - before
     if all(value == int(value) for value in values) and further >= 1:
         return int(further)
-    rounded = float(f"{further:.1g}")
-    return rounded if rounded not in values else float(f"{further:.2g}")
+    # With as few digits as lie beyond the last value.
+    rounded = (float(f"{further:.{digits}g}") for digits in (1, 2, 3))
+    return next((each for each in rounded if (each - last) * (last - before) > 0), further)

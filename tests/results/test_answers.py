@@ -96,6 +96,13 @@ def test_one_seed_cannot_tell_methods_apart():
     assert answer.sentences()[0][0] == "One model for all: undecided; fedgela leads."
 
 
+def test_more_seeds_are_none_of_those_that_chose():
+    runs = Results([dataclasses.replace(run, seed=str(int(run.seed) + 1)) for run in results()])
+    for tuned_with, advice in (((), "seeds=1,2,3,4,5"), ((0, 4), "final_seeds=1,2,3,5,6")):
+        [answer] = answers.read(runs, [], tuned_with)
+        assert f"cannot tell it from ccvr; take {advice}." in answer.choices[0].sentence
+
+
 def test_federations_are_the_units_over_several():
     overall, *each = answers.read(results(("A", "B")), [])
     assert (overall.partition, [answer.partition for answer in each]) == ("", ["A", "B"])

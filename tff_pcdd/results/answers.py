@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tff_pcdd import findings, measures, tables, text
@@ -55,6 +56,7 @@ class Choice:
         behind: the methods that are behind it.
         left_out: the methods that lack runs, or of which a run has diverged.
         units: what the units are, seeds or partitions.
+        more_seeds: the flag that adds seeds up to `FEW_SEEDS`.
     """
 
     key: str
@@ -66,6 +68,7 @@ class Choice:
     behind: Sequence[str]
     left_out: Sequence[str]
     units: str
+    more_seeds: str
 
     @property
     def sentence(self) -> str:
@@ -85,7 +88,7 @@ class Choice:
             number = len(self.values)
             # With so few, even large differences are uncertain.
             few = number < FEW_SEEDS and self.units == "seed"
-            more = f"; take seeds={','.join(map(str, range(FEW_SEEDS)))}" if few else ""
+            more = f"; take {self.more_seeds}" if few else ""
             units, names = text.plural(number, self.units), text.listed(self.tied, 8)
             yield f"{units} cannot tell it from {names}{more}."
         if self.behind:
@@ -210,28 +213,40 @@ def ordered(results: Results) -> list[str]:
     return sorted(results.methods, key=place)
 
 
-def read(results: Results, clients: Sequence[Site]) -> list[Answer]:
+def read(
+    results: Results, clients: Sequence[Site], tuned_with: Collection[int] = ()
+) -> list[Answer]:
     """The answer on each partition; before them that over all, if there are several.
 
     Args:
         results: the runs of a comparison.
         clients: their clients; empty if unknown.
+        tuned_with: the seeds with which a sweep has chosen the settings; empty without a sweep.
     """
     partitions = results.partitions
     found = [
         Answer(
             partition,
-            _choices(results.of(partition=partition)),
+            _choices(results.of(partition=partition), tuned_with),
             _sites([site for site in clients if site.run[0] == partition]),
         )
         for partition in partitions
     ]
     if len(partitions) > 1:
-        found.insert(0, Answer("", _choices(results)))
+        found.insert(0, Answer("", _choices(results, tuned_with)))
     return found
 
 
-def _choices(results: Results) -> list[Choice]:
+def _more_seeds(results: Results, tuned_with: Collection[int]) -> str:
+    """The flag that adds seeds that had no part in a choice."""
+    own = dict.fromkeys(result.seed for result in results)
+    last = max((int(seed) for seed in own if seed.isdecimal()), default=-1)
+    further = (seed for seed in itertools.count(last + 1) if seed not in tuned_with)
+    seeds = [*own, *itertools.islice(further, max(0, FEW_SEEDS - len(own)))]
+    return f"{'final_seeds' if tuned_with else 'seeds'}={','.join(map(str, seeds))}"
+
+
+def _choices(results: Results, tuned_with: Collection[int]) -> list[Choice]:
     """The best methods on one partition, or over several."""
     partitions = results.partitions
     found = []
@@ -282,6 +297,7 @@ def _choices(results: Results) -> list[Choice]:
                 [method for method in others if method not in tied],
                 [method for method in candidates if method not in complete],
                 "seed" if len(partitions) == 1 else "partition",
+                _more_seeds(results, tuned_with),
             )
         )
     return found

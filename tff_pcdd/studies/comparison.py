@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -95,8 +95,9 @@ def compute(
     computer: study.Computer,
     *,
     overwrite: bool,
+    tuned_with: Collection[int] = (),
 ) -> Comparison:
-    """As `compare`, with what computes the runs."""
+    """As `compare`, with what computes the runs, and `tuned_with` as for `answers.read`."""
     runs = study.run_all(
         plan(configs, directory, overwrite=overwrite),
         directory,
@@ -111,7 +112,8 @@ def compute(
     if differing := different_data(runs):
         _logger.warning("%s %s", " ".join(DIFFERENT_DATA.split()), differing)
         files.write_text(directory / _TABLES, comparison_tables.document(runs, differing))
-    return Comparison(comparison_tables.report(runs, sites(runs)), study.failures(runs))
+    report = comparison_tables.report(runs, sites(runs), tuned_with)
+    return Comparison(report, study.failures(runs))
 
 
 def plan(

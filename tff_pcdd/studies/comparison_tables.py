@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import findings, measures, methods, tables
@@ -26,17 +26,21 @@ def common_setting(runs: Sequence[StudyRun]) -> str:
     return ", ".join(own[0] for own in zip(*described, strict=True) if own[0] and len({*own}) == 1)
 
 
-def report(runs: Sequence[StudyRun], clients: Sequence[Site] = ()) -> str:
+def report(
+    runs: Sequence[StudyRun], clients: Sequence[Site] = (), tuned_with: Collection[int] = ()
+) -> str:
     """What a program prints: the main columns, the answer, and the findings; 80 characters wide.
 
     Args:
         runs: the runs.
         clients: their clients.
+        tuned_with: as for `answers.read`.
     """
     results = results_of(runs)
     partitions = by_partition(runs)
     parts = [tables.wrapped(common_setting(runs))]
-    given = {answer.partition: answer for answer in answers.read(results, clients)}
+    read = answers.read(results, clients, tuned_with)
+    given = {answer.partition: answer for answer in read}
     for partition, group in partitions.items():
         if len(partitions) > 1:
             parts.append(tables.wrapped(partition))

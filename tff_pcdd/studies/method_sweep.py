@@ -115,7 +115,11 @@ def sweep_methods(
             if not overwrite:
                 _set_aside(configs, directory)
             compared = comparison.compute(
-                configs, directory / COMPARISON, computer, overwrite=overwrite
+                configs,
+                directory / COMPARISON,
+                computer,
+                overwrite=overwrite,
+                tuned_with={config.seed for point in every for config in point.configs},
             )
             failures += compared.failures
             report = compared.report
