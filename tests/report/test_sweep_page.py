@@ -121,6 +121,17 @@ def test_a_sweep_over_methods(tmp_path):
     assert "./comparison/report.html" in links
 
 
+def test_edges_of_coefficients_of_each_method(tmp_path):
+    """The final runs of the first method have no such setting."""
+    make_method_sweep(tmp_path)
+    path = tmp_path / "sweep.csv"
+    lines = path.read_text().replace("fedgela,client_learning_rate", "fedgela,fedgela_scale")
+    path.write_text(lines)
+    make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedgela"))
+    shown = " ".join(page(sweep_dir=tmp_path).texts)
+    assert "fedgela: the chosen fedgela_scale=0.1 is the largest value" in shown
+
+
 @pytest.mark.parametrize("make", [make_sweep, make_method_sweep])
 def test_hostile_values(tmp_path, make):
     make(tmp_path)

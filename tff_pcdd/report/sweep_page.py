@@ -93,9 +93,13 @@ def content(directory: Directory) -> dict[str, Any]:
     return values
 
 
-def _config(directory: Directory, pattern: str) -> ExperimentConfig | None:
-    """The settings of one of the runs."""
+def _config(
+    directory: Directory, pattern: str, method: str | None = None
+) -> ExperimentConfig | None:
+    """The settings of one of the runs, or of those in the folder of a method."""
     for folder in directory.folders(pattern):
+        if method not in (None, folder.parent.name):
+            continue
         name = (folder / CONFIG).relative_to(directory.path).as_posix()
         settings = directory.attempt(name, directory.json, name)
         if settings is not None:
@@ -287,7 +291,7 @@ def _by_size(value: str) -> tuple[float, str]:
 
 
 def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    config = _config(directory, f"{COMPARISON}/*/seed_*/{CONFIG}")
+    finals = f"{COMPARISON}/*/seed_*/{CONFIG}"
     by_method: dict[str, list[Mapping[str, str]]] = {}
     for row in cells:
         by_method.setdefault(row["algorithm"], []).append(row)
@@ -324,7 +328,10 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
     found = findings.merged(
         {
             name_of(method): findings.of_grid(
-                {row["settings"]: number(row["va"]) for row in by_method[method]}, settings, config
+                {row["settings"]: number(row["va"]) for row in by_method[method]},
+                settings,
+                # That of another method refuses this method's own coefficients.
+                _config(directory, finals, method),
             )
             for method, settings in chosen.items()
         }
@@ -339,7 +346,9 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
     names = [f"{BEST}/{method}.flags" for method in chosen if Path(method).name == method]
     flags = [(name, directory.attempt(name, directory.text, name) or "") for name in names]
     return {
-        "title": _title(text.listed([name_of(name) for name in by_method], 4), config),
+        "title": _title(
+            text.listed([name_of(name) for name in by_method], 4), _config(directory, finals)
+        ),
         "sentence": f"{text.plural(len(by_method), 'method')} tuned with "
         f"{text.plural(len(cells), 'point')} in total. Every choice was made on samples that "
         "clients held out; no test data had a part in it.",
