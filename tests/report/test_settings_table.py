@@ -66,6 +66,30 @@ def test_meanings_are_one_sentence():
     assert row.meaning == "The federated method."
 
 
+def test_what_one_of_the_runs_has_by_choice():
+    """The seed 0 is what the first run derives, and 84 the projection of FedGELA."""
+    runs = [
+        (name, settings(algorithm=name, seed=seed, data_seed=0, projection_dim=84))
+        for name in ("fedgela", "fedavg")
+        for seed in (0, 1)
+    ]
+    common, varied = settings_table.common_and_varied(runs)
+    assert {row.name for row in common if row.chosen} == {"data_seed", "projection_dim"}
+    assert varied == []
+    command = settings_table.comparison_command(
+        [values for _, values in runs], ("fedgela", "fedavg"), ("0", "1")
+    )
+    given = "--algorithms=fedgela,fedavg --seeds=0,1"
+    assert set(command.split()) == {
+        *("python", "-m", "tasks.compare", "--output_dir=runs/again", *given.split()),
+        *("--data_seed=0", "--projection_dim=84"),
+    }
+    # One that the runs do not share is shown with its values.
+    runs[0] = ("fedgela", settings(algorithm="fedgela", data_seed=7, projection_dim=84))
+    _, varied = settings_table.common_and_varied(runs)
+    assert [row.name for row in varied] == ["data_seed"]
+
+
 def test_settings_of_a_comparison():
     runs = [
         (name, settings(algorithm=name, rounds=7, seed=seed))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tff_pcdd.errors import shown
@@ -13,8 +13,6 @@ from tff_pcdd.settings import describe
 from tff_pcdd.training import imports
 
 _UNKNOWN = "of a component that is not imported here"
-
-_SEEDS = {"seed", *SEEDS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +76,7 @@ def rows(settings: Mapping[str, Any]) -> list[Row]:
 
 def command(settings: Mapping[str, Any]) -> str:
     """The command that trains with the settings of a run; paths are left out, as in `rows`."""
-    flags = [f"--algorithm={settings.get('algorithm', '?')}", *_flags([settings])]
+    flags = [f"--algorithm={settings.get('algorithm', '?')}", *_flags([settings], {"algorithm"})]
     return _quoted("train", flags)
 
 
@@ -91,7 +89,8 @@ def comparison_command(
         runs: the settings of its runs.
         methods, seeds: what was compared.
     """
-    flags = [f"--algorithms={','.join(methods)}", f"--seeds={','.join(seeds)}", *_flags(runs)]
+    flags = [f"--algorithms={','.join(methods)}", f"--seeds={','.join(seeds)}"]
+    flags += _flags(runs, {"algorithm", "seed"})
     return _quoted("compare", flags)
 
 
@@ -100,17 +99,18 @@ def _quoted(program: str, flags: Sequence[str]) -> str:
     return " ".join([f"python -m tasks.{program}", *quoted])
 
 
-def _flags(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The chosen settings that all runs share, as flags; without method, and seed of several."""
+def _flags(runs: Sequence[Mapping[str, Any]], left_out: Collection[str]) -> list[str]:
+    """The settings that all runs share, and that one of them has by choice, as flags."""
     first = runs[0]
-    left_out = {"algorithm", imports.KEY} | ({"seed", *SEEDS} if len(runs) > 1 else set())
+    chosen = {row.name for settings in runs for row in rows(settings) if row.chosen}
+    chosen.difference_update(left_out, [imports.KEY])
     flags = []
     if isinstance(modules := first.get(imports.KEY), dict):
         flags += [f"--import={name}" for name in modules]
     for row in rows(first):
         value = first.get(row.name)
         shared = all(settings.get(row.name) == value for settings in runs)
-        if row.chosen and row.name not in left_out and value is not None and shared:
+        if row.name in chosen and value is not None and shared:
             flags.append(f"--{row.name}={value}")
     paths = [setting.name for setting in describe(ExperimentConfig) if setting.path]
     return [*flags, *(f"--{name}=PATH" for name in paths if first.get(name) is not None)]
@@ -162,7 +162,8 @@ def common_and_varied(
 ) -> tuple[list[Row], list[Varied]]:
     """The settings that all runs share, and those that differ.
 
-    Seeds are left out of both, and so are settings of a single method that have their defaults.
+    The seed is left out of both, and so are seeds that all runs derive from it, and settings of a
+    single method that have their defaults.
 
     Args:
         runs: the method and the settings of each run.
@@ -176,10 +177,16 @@ def common_and_varied(
                 methods.append(method)
             defaults[row.name] = defaults.get(row.name, True) and not row.chosen
     everywhere = set.intersection(*(set(settings) for _, settings in runs))
-    common = {name for name in everywhere if len(by_name.get(name, ())) == 1} - _SEEDS
+    seeds = {"seed", *(name for name in SEEDS if defaults.get(name, True))}
+    common = {name for name in everywhere if len(by_name.get(name, ())) == 1} - seeds
     varied = [
         Varied(name, [(value, ", ".join(methods)) for value, methods in values.items()])
         for name, values in by_name.items()
-        if name not in common | _SEEDS | {"algorithm"} and (len(values) > 1 or not defaults[name])
+        if name not in common | seeds | {"algorithm"} and (len(values) > 1 or not defaults[name])
     ]
-    return [row for row in rows(runs[0][1]) if row.name in common], varied
+    # What one method has by default, another one may have by choice.
+    return [
+        dataclasses.replace(row, chosen=not defaults[row.name])
+        for row in rows(runs[0][1])
+        if row.name in common
+    ], varied
