@@ -232,6 +232,13 @@ OTHERS = [
         "--grid=fedgela_scale=1: must be a flag of tasks.train that may differ between",
     ),
     ("sweep", ["--grid=rounds=2,x"], "--grid=rounds=2,x: "),
+    # The folder would be beside the directory of the sweep.
+    (
+        "sweep",
+        ["--grid=warm_start=../a,../b"],
+        "--grid=warm_start=../a,../b: paths cannot be varied",
+    ),
+    ("sweep", ["--grid=nonfinite=stop,../b"], "--grid=nonfinite=stop,../b: paths cannot be varied"),
     ("sweep", ["--grid=rounds=2,2"], "--grid=rounds=2,2: name each value once"),
     ("sweep", ["--grid=rounds=2", "--rounds=3"], "--grid=rounds=2: rounds is given twice"),
     ("sweep", ["--grid=rounds=2", "--seeds=x"], "--seeds=x: must be integers from 0"),

@@ -40,12 +40,14 @@ def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) 
         fixed: further settings that have to be the same at all points.
 
     Raises:
-        SettingError: a flag is unknown, is given twice or has to be the same at all points, or a
-            value is invalid.
+        SettingError: a flag is unknown, is given twice, is a path or has to be the same at all
+            points, or a value is invalid.
     """
+    described = describe(ExperimentConfig)
+    paths = {setting.name for setting in described if setting.path}
     known = {
         setting.name
-        for setting in describe(ExperimentConfig)
+        for setting in described
         if any(_applies(flags, setting.name, algorithm) for algorithm in algorithms)
     }.difference(_COMMON, fixed)
     grid: Grid = {}
@@ -61,6 +63,9 @@ def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) 
                 f"{', '.join(algorithms)}, with its values, such as client_learning_rate=0.01,0.05"
                 f"{other_names.question(meant)}",
             )
+        # Each value names a folder, and runs may continue with another path.
+        if name in paths or any("/" in value for value in given):
+            raise SettingError("grid", text, "paths cannot be varied; sweep once for each of them")
         if name in grid or flags.is_given(name):
             raise SettingError("grid", text, f"{name} is given twice")
         try:
