@@ -47,6 +47,15 @@ def test_an_outlier_is_drawn_at_the_edge():
     assert charts.chart("Loss", [Line("l", [(1, 2.0), (2, 1.0)])], percent=False).clipped is None
 
 
+@pytest.mark.parametrize("percent", [False, True])
+def test_infinite_values_are_left_out(percent):
+    inf, nan = float("inf"), float("nan")
+    line = Line("a", [(1, inf), (2, 40.0), (3, 60.0), (4, -inf)], spread=[nan, 1.0, 1.0, nan])
+    chart = charts.chart("", [line, Line("b", [(1, inf), (2, inf)])], percent=percent)
+    assert [(each.name, each.values) for each in chart.lines] == [("a", "2,40 3,60")]
+    assert charts.chart("", [Line("b", [(1, inf), (2, inf)])], percent=percent) is None
+
+
 def test_a_band_is_the_mean_plus_and_minus_the_deviation():
     line = Line("a", [(1, 40.0), (2, 50.0)], spread=[10.0, 20.0])
     chart = charts.chart("GA", [line], percent=True)

@@ -179,6 +179,18 @@ def test_recall_by_class_starts_with_the_largest_class(run):
     assert widths == [f"width: {recalls[c]:.1f}%" for c in sorted(train, key=lambda c: -train[c])]
 
 
+def test_recall_of_classes_whose_names_are_written_in_another_way(tmp_path):
+    """In clients.csv, a line break is an escape, and a class cannot be called samples."""
+    make_run(tmp_path, classes=("\\n", "samples (class)", "owl", "fox"))
+    with np.load(tmp_path / "confusion.npz") as arrays:
+        kept = {**arrays, "class_names": np.array(["\n", "samples", "owl", "fox"])}
+    np.savez(tmp_path / "confusion.npz", **kept)
+    texts = page(run_dir=tmp_path).texts
+    place = texts.index("recall (%)") + 2
+    # Four cells each.
+    assert {*texts[place : place + 16 : 4]} == {"'\\n'", "samples", "owl", "fox"}
+
+
 def test_without_a_global_model_the_personal_models_answer(tmp_path):
     make_run(tmp_path)
     with np.load(tmp_path / "confusion.npz") as arrays:

@@ -7,6 +7,7 @@ labels are text of the page itself, so they stay readable on narrow screens.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -105,7 +106,7 @@ def chart(
     percent: bool,
     marked: Sequence[int] = (),
 ) -> Chart | None:
-    """Draws curves; None if none of them has two points.
+    """Draws curves; None if none of them has two points with finite values.
 
     Args:
         title: what is drawn.
@@ -113,7 +114,7 @@ def chart(
         percent: whether the values are percentages; else, 0 is on the axis.
         marked: rounds with a cross on the x axis.
     """
-    lines = [line for line in lines if line.points]
+    lines = [line for line in map(_finite, lines) if line.points]
     if not any(len(line.points) > 1 for line in lines):
         return None
     values = [value for line in lines for _, value in line.points]
@@ -164,6 +165,13 @@ def chart(
             for line in lines
         ),
     )
+
+
+def _finite(line: Line) -> Line:
+    """A curve without infinite values, such as those of a user's own metric."""
+    kept = [math.isfinite(value) for _, value in line.points]
+    points, spread = itertools.compress(line.points, kept), itertools.compress(line.spread, kept)
+    return dataclasses.replace(line, points=[*points], spread=[*spread])
 
 
 def ticks(low: float, high: float) -> list[float]:

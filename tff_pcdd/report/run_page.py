@@ -247,11 +247,12 @@ def _recalls(held: Sites | None, answered: Evidence) -> list[ClassRecall]:
     matrix = answered.of_global
     if matrix is None and answered.of_clients is not None:
         matrix = answered.of_clients.sum(axis=0)
-    if matrix is None or held is None or list(held.classes) != list(answered.classes):
+    # The names in clients.csv are escaped, and told apart from its other columns.
+    if matrix is None or held is None or len(held.classes) != len(answered.classes):
         return []
     recalls = (None if share is None else 100 * share for share in confusion.recall(matrix))
     samples = held.counts.sum(axis=0).tolist(), matrix.sum(axis=1).tolist()
-    found = map(ClassRecall, held.classes, *samples, recalls)
+    found = map(ClassRecall, answered.classes, *samples, recalls)
     return sorted(found, key=lambda each: -each.train)
 
 
