@@ -172,6 +172,17 @@ def test_equal_values_share_a_rank(directories, tmp_path):
     assert "Friedman: the" not in text
 
 
+def test_federations_in_folders_of_the_same_name_are_told_apart(tmp_path):
+    folders = [tmp_path / name / "comparison" for name in "ab"] + [tmp_path / "c"]
+    for folder in folders[:2]:
+        write(folder, "P10C2")
+    write(folders[2] / "comparison", "P10C2")
+    assert [federation.name for federation in summaries.read(folders)] == [
+        *(f"comparison, P10C2 ({folder})" for folder in folders[:2]),
+        "comparison, P10C2 (c)",
+    ]
+
+
 def test_refusals(directories, tmp_path):
     out = tmp_path / "out"
     with refuses("comparison_dirs", "is not a directory"):

@@ -167,7 +167,13 @@ def test_clients_gain_and_lose():
     # Seeds that disagree.
     gains = (-30.0, -40.0, 1.0)
     clients += [site("east", "fedgela", s, 60.0, g) for s, g in zip("012", gains, strict=True)]
-    clients += [site(name, "ccvr", "0", 80.0, 1.0) for name in ("north", "south", "west", "east")]
+    # Seeds without a gain have no sign.
+    clients += [
+        site("port", "fedgela", s, 70.0, g) for s, g in zip("012", (0.0, 0.0, 45.0), strict=True)
+    ]
+    clients += [
+        site(name, "ccvr", "0", 80.0, 1.0) for name in ("north", "south", "west", "east", "port")
+    ]
     [answer] = answers.read(results(), clients)
     found = answer.sites.gains["fedgela"]
     assert {name: each.counts for name, each in found.items()} == {
@@ -175,11 +181,12 @@ def test_clients_gain_and_lose():
         "south": True,
         "west": False,
         "east": False,
+        "port": False,
     }
     assert found["north"].gain == pytest.approx(21.0)
     assert answer.sites.lost("fedgela") == [(-20.0, "south")]
     assert dict(answer.sentences())["Clients."] == (
-        "With fedgela, 1 of 4 clients gains over training alone by more than chance; 1 loses: "
+        "With fedgela, 1 of 5 clients gains over training alone by more than chance; 1 loses: "
         "south (−20.0)."
     )
     [line] = answers.of_sites([answer])

@@ -201,12 +201,15 @@ def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:
             }
             found.append((path, Federation(_name(directory, own, partition), own, lacking)))
     names = [federation.name for _, federation in found]
-    return [
-        federation
-        if names.count(federation.name) == 1
-        else dataclasses.replace(federation, name=f"{federation.name} ({path.name})")
-        for path, federation in found
-    ]
+    folders = [(federation.name, path.name) for path, federation in found]
+    named = []
+    for path, federation in found:
+        if names.count(federation.name) > 1:
+            alike = folders.count((federation.name, path.name)) > 1
+            name = f"{federation.name} ({path if alike else path.name})"
+            federation = dataclasses.replace(federation, name=name)
+        named.append(federation)
+    return named
 
 
 def _comparison_in(path: Path) -> Path:

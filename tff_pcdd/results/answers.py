@@ -341,8 +341,8 @@ def _sites(clients: Sequence[Site]) -> SiteGains | None:
 
 def _site_gain(pairs: Sequence[tuple[float, float]], samples: int) -> SiteGain:
     """The mean gain of a method at a client, from pairs of accuracies by seed."""
+    agree = all(own > other for own, other in pairs) or all(own < other for own, other in pairs)
     own, other = (statistics.fmean(column) for column in zip(*pairs, strict=True))
-    agree = len({own > other for own, other in pairs if own != other}) == 1
     other = min(100.0, max(0.0, other))
     return SiteGain(own - other, agree and findings.counts(own, other, samples))
 
