@@ -161,6 +161,21 @@ def test_a_stop_before_the_first_checkpoint_starts_anew(unbroken, options, tmp_p
     assert_same_run(directory, unbroken)
 
 
+def test_a_run_that_was_trained_can_be_trained_from_the_start(unbroken, options, tmp_path):
+    """As in a notebook: stopped before a checkpoint, overwritten, and deleted by hand."""
+    again = Run(CONFIG, tmp_path / "run", dataclasses.replace(options, checkpoint_every=5))
+    with stopped_in_round(3):
+        again.train()
+    again.train()
+    assert [row["round"] for row in rows(again.directory)] == ["1", "2", "3", "4"]
+    assert_same_run(again.directory, unbroken)
+    again.train(overwrite=True)
+    assert_same_run(again.directory, unbroken)
+    shutil.rmtree(again.directory)
+    again.train()
+    assert_same_run(again.directory, unbroken)
+
+
 def test_evaluation_in_some_rounds_only(unbroken, options, tmp_path):
     """Global every second round, personal at the end; nothing else depends on it."""
     config = CONFIG.with_settings(eval_every=2, personal_eval_every=0)

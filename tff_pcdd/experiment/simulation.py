@@ -184,8 +184,13 @@ class Simulation:
             self._state = state
         return self._state
 
-    def restore(self, round_number: int, state: ServerState, totals: Mapping[str, int]) -> None:
-        """Continues from the state after a round; the store is restored separately."""
+    def restore(
+        self, round_number: int, state: ServerState | None, totals: Mapping[str, int]
+    ) -> None:
+        """Continues from the state after a round; the store is restored separately.
+
+        Before the first round, the state is None, and is drawn with the seed of the model.
+        """
         self.round, self._state, self._initial = round_number, state, None
         self._evaluation.forget()
         self.totals.update({name: totals.get(name, 0) for name in self.totals})

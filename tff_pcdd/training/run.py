@@ -144,7 +144,6 @@ class Run:
                 "meaning": meaning_digest(self.simulation.federation),
             },
         )
-        self._is_warm = False
         self._callbacks = _with_built_in(self._callbacks, config, options, self._checkpoints)
 
     def _new_history(self) -> History:
@@ -233,9 +232,9 @@ class Run:
             disk_space.check(self.simulation, self._options, folders)
             if overwrite:
                 # Refused before anything is deleted.
-                self._start_warm()
+                self._start_afresh()
             delete_run(self.directory, only_begun=not overwrite)
-            self._prepare()
+            self._prepare(is_fresh=overwrite)
             with contextlib.ExitStack() as stack:
                 for callback in self._callbacks:
                     callback.on_start(self)
@@ -285,15 +284,15 @@ class Run:
                     callback.on_round(self, row)
         return self._finish()
 
-    def _prepare(self) -> None:
-        """Writes the settings, and continues where an earlier process stopped."""
+    def _prepare(self, *, is_fresh: bool) -> None:
+        """Writes the settings, and continues after the newest checkpoint if there is one."""
         files.remove_leftovers(self.directory, "**/.*.tmp", alone=True)
         prepare_more_rounds(
             self.directory, self.config, self._checkpoints, self._schedule, self.simulation.store
         )
         resumed = bool(self._checkpoints.rounds())
-        if not resumed:
-            self._start_warm()
+        if not resumed and not is_fresh:
+            self._start_afresh()
         write_config(self.directory, self.config, self._options.modules)
         if resumed:
             self.restore()
@@ -302,13 +301,20 @@ class Run:
         self.simulation.store.forget_after(self.simulation.round)
         self._stop_if_hopeless()
 
-    def _start_warm(self) -> None:
-        """Reads the weights from which the first round starts, if the settings name a run."""
+    def _start_afresh(self) -> None:
+        """Returns to the state before the first round, if an earlier call of `train` has left it.
+
+        Reads the weights from which the first round starts, if the settings name a run.
+        """
+        if self.simulation.round > 0:
+            self.simulation.restore(0, None, {})
+            self.simulation.store.restore({}, [])
+            self.history = self._new_history()
+            self.last_round = self.config.training.rounds
         run_dir = self.config.training.warm_start
-        if run_dir is not None and not self._is_warm:
+        if run_dir is not None:
             checksum = warm_start.start(self.simulation, run_dir, self._data)
             self._checkpoints.identify(warm_start=checksum)
-            self._is_warm = True
 
     def _next_round(self) -> None:
         self._enter("training")
