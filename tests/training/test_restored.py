@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.training.runs import CONFIG, rows
+from tests.training.runs import CONFIG, rows, stopped_in_round
 from tff_pcdd.experiment import accuracies
 from tff_pcdd.training import evaluate_run, restore_run, run_experiment
 
@@ -37,6 +37,16 @@ def test_evaluating_an_old_checkpoint_leaves_a_run_on_disk_whole(options, tmp_pa
     newest = evaluate_run(CONFIG, directory, options)
     assert evaluate_run(CONFIG, directory, options, 2)["round"] == 2
     assert evaluate_run(CONFIG, directory, options) == newest
+
+
+def test_client_states_without_a_checkpoint_do_not_matter(unbroken, options, tmp_path):
+    """Stopped on disk before the first checkpoint, and computed in memory."""
+    with stopped_in_round(1):
+        run_experiment(CONFIG, tmp_path, dataclasses.replace(options, client_store="disk"))
+    run_experiment(CONFIG, tmp_path, options)
+    assert (tmp_path / "client_states").exists()
+    ga = evaluate_run(CONFIG, tmp_path, options)["accuracies"]["ga"]
+    assert f"{ga:.9g}" == rows(unbroken)[-1]["ga"]
 
 
 def test_an_accuracy_without_samples_is_null(unbroken, options, monkeypatch):

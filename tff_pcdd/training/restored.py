@@ -42,7 +42,9 @@ def restore_run(
     check_entries(directory, "run_dir")
     options = options or RunOptions()
     record = newest_checkpoint(directory, config.to_settings())
-    if (directory / CLIENT_STATES).is_dir() or (record is not None and not record.inline):
+    # The folder may be left from a process that was ended before its first checkpoint.
+    on_disk = (directory / CLIENT_STATES).is_dir() if record is None else not record.inline
+    if on_disk:
         options = dataclasses.replace(options, client_store="disk")
     run = Run(config, directory, options, federation=federation)
     run.restore(round_number)
