@@ -209,6 +209,31 @@ def test_the_config_json_of_a_run_gives_its_settings(folder):
     assert other.seeds == (6, 9, 6, 6)
 
 
+def test_the_head_calibration_of_a_run_goes_with_its_method(folder):
+    """The name ccvr implies one, and fedavg none; fedprox has it only if it is given."""
+    write(
+        folder, "ccvr.json", '{"algorithm": "ccvr", "head_calibration": "ccvr", "ccvr_epochs": 3}'
+    )
+    write(folder, "fedavg.json", '{"algorithm": "fedavg", "head_calibration": "none"}')
+    write(folder, "given.json", '{"algorithm": "fedprox", "head_calibration": "ccvr"}')
+    calibrations = {}
+    for name in ("ccvr", "fedavg", "given"):
+        for method in ("fedavg", "fedprox", "ccvr"):
+            flags = parsed(train, f"--config=presets/{name}.json", f"--algorithm={method}")
+            config = experiments.read_config(flags)
+            calibrations[name, method] = config.head_calibration.name
+    assert calibrations == {
+        **{("ccvr", method): "none" for method in ("fedavg", "fedprox")},
+        **{("fedavg", method): "none" for method in ("fedavg", "fedprox")},
+        **{("given", method): "ccvr" for method in ("fedavg", "fedprox")},
+        **{(name, "ccvr"): "ccvr" for name in ("ccvr", "fedavg", "given")},
+    }
+    flags = parsed(compare, "--config=presets/ccvr.json", "--algorithms=fedavg,ccvr")
+    ((_, (plain, calibrated)),) = compare.read_configs(flags).items()
+    assert plain.head_calibration.name == "none"
+    assert calibrated.head_calibration.epochs == 3
+
+
 def test_what_a_file_of_ones_own_gives_stays(folder):
     """A record does not say what had been given; TOML does."""
     argument = write(folder, "run.toml", "seed = 5\ndata_seed = 5\n")

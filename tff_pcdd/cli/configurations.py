@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd.errors import SettingError, shown
-from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.config import ExperimentConfig, implied
+from tff_pcdd.methods import head_calibration
 from tff_pcdd.settings import describe
 from tff_pcdd.training import imports
 
@@ -39,6 +40,8 @@ def read(path: str, text: str) -> dict[str, Any]:
 def as_given(path: str, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a config.json without those that the run has derived, such as `data_seed`.
 
+    The head calibration that the method implies is one of them, so it goes with the method.
+
     Warns if the user's modules with which it was trained are not imported, or have changed.
     """
     if not path.endswith(".json"):
@@ -50,7 +53,10 @@ def as_given(path: str, settings: dict[str, Any]) -> dict[str, Any]:
     # It is not the record of a run, or is refused later.
     except (SettingError, TypeError):
         return settings
-    return {name: value for name, value in settings.items() if name not in config.derived}
+    calibration, derived = head_calibration.registry.setting, config.derived
+    if settings.get(calibration) == implied(settings)[calibration]:
+        derived |= {calibration}
+    return {name: value for name, value in settings.items() if name not in derived}
 
 
 def texts(value: Any) -> list[str]:
