@@ -131,6 +131,7 @@ def test_the_other_criteria(criterion, best_round, note, computed, tmp_path):
     [
         ([point("0.1", fraction=0.0)], "validation_fraction", "a sweep chooses on held-out"),
         ([point("0.1"), point("0.1")], "grid", "name each value once"),
+        ([point("0.1", seeds=(1, 1))], "seeds", "name each seed once"),
     ],
 )
 def test_refusals(points, setting, reason, tmp_path):

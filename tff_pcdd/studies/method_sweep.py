@@ -21,7 +21,7 @@ from tff_pcdd.errors import OtherRunError, SettingError
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.studies.sweeps import Point, check_held_out
+from tff_pcdd.studies.sweeps import Point, check_held_out, check_seeds
 from tff_pcdd.studies.tuning import Halving, Tuned
 from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, signature
 from tff_pcdd.training.file_names import CONFIG, SWEEP_TABLE
@@ -151,10 +151,9 @@ def plan(
     configs = [config for point in every for config in (*point.configs, *point.finals)]
     check_held_out(config.data for config in configs)
     for point in every:
+        check_seeds("seeds", point.configs)
+        check_seeds("final_seeds", point.finals)
         seeds, finals = ([config.seed for config in part] for part in (point.configs, point.finals))
-        for setting, given in (("seeds", seeds), ("final_seeds", finals)):
-            if len(set(given)) < len(given):
-                raise SettingError(setting, ",".join(map(str, given)), "name each seed once")
         if shared := sorted({*seeds} & {*finals}):
             reason = f"settings are chosen with seed {shared[0]}; name other seeds"
             raise SettingError("final_seeds", ",".join(map(str, finals)), reason)

@@ -78,8 +78,8 @@ def sweep(
         parallel: how many runs are computed at the same time; by default one, in this process.
 
     Raises:
-        SettingError: no samples are held out, two points are equal, or the first run cannot be
-            computed.
+        SettingError: no samples are held out, two points or seeds are equal, or the first run
+            cannot be computed.
         DataError: the data of the first experiment cannot be read.
         RuntimeStartError: the runtime cannot be started.
         WriteError: a result cannot be written. The next call continues from there.
@@ -152,14 +152,25 @@ def check_held_out(configs: Iterable[DataConfig], *, load: bool = False) -> None
             raise SettingError("validation_fraction", 0, reason)
 
 
+def check_seeds(setting: str, configs: Sequence[ExperimentConfig]) -> None:
+    """Checks that the experiments of a point have different seeds, which the setting lists.
+
+    Raises:
+        SettingError: two are equal.
+    """
+    seeds = [config.seed for config in configs]
+    if len({*seeds}) < len(seeds):
+        raise SettingError(setting, ",".join(map(str, seeds)), "name each seed once")
+
+
 def plan(
     points: Sequence[Point], output_dir: str | os.PathLike, *, overwrite: bool = False
 ) -> list[StudyRun]:
     """Lists the runs of a sweep without computing them; takes the arguments of `sweep`.
 
     Raises:
-        SettingError: no samples are held out, two points are equal, or a folder contains something
-            else.
+        SettingError: no samples are held out, two points or seeds are equal, or a folder contains
+            something else.
     """
     configs = [config for point in points for config in point.configs]
     check_held_out(config.data for config in configs)
@@ -168,6 +179,7 @@ def plan(
     directory = Path(output_dir)
     runs = []
     for point in points:
+        check_seeds("seeds", point.configs)
         for config in point.configs:
             folder = directory / point.name / f"seed_{config.seed}"
             runs.append(StudyRun(config, folder, f"{point.name} seed {config.seed}"))
