@@ -1,5 +1,6 @@
 """The built-in callbacks by themselves, and how a run calls them."""
 
+import dataclasses
 import types
 
 import pytest
@@ -189,6 +190,23 @@ def test_a_run_can_be_stopped_before_it_starts(options, tmp_path):
     run = Run(CONFIG, tmp_path / "run", options)
     run.stop_after(1)
     assert run.train()["rounds"] == 1
+
+
+@pytest.mark.usefixtures("shared_computations")
+def test_a_round_that_has_begun_can_be_the_last(unbroken, options, tmp_path):
+    """Stopped after round 2 when the third is announced: that one is evaluated and saved."""
+
+    class Stop(Callback):
+        def on_stage(self, run, stage):
+            if (run.simulation.round, stage) == (2, "training"):
+                run.stop_after(2)
+
+    options = dataclasses.replace(options, checkpoint_every=2)
+    summary = run_experiment(CONFIG, tmp_path / "run", options, callbacks=[Stop()])
+    assert summary["rounds"] == 3
+    assert metrics(tmp_path / "run") == metrics(unbroken)[:4]
+    assert (tmp_path / "run" / "checkpoints" / "round_000003.npz").exists()
+    assert (tmp_path / "run" / "plots" / "accuracy.png").exists()
 
 
 @pytest.mark.usefixtures("shared_computations")

@@ -319,6 +319,8 @@ class Run:
     def _next_round(self) -> None:
         self._enter("training")
         measured = self.simulation.next_round()
+        # A callback may have ended the run with the round before, which has no checkpoint then.
+        self.last_round = max(self.last_round, self.simulation.round)
         # Before the evaluation, because the last round is evaluated in full.
         self._stop_if_hopeless()
         planned = self.last_round
