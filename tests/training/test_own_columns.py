@@ -6,7 +6,7 @@ from tests.data.refusals import refuses
 from tff_pcdd import measures
 from tff_pcdd.experiment.history import History
 from tff_pcdd.measures import OWN, Measure
-from tff_pcdd.training import Callback, ExperimentConfig, callbacks
+from tff_pcdd.training import Callback, ExperimentConfig, RunOptions, callbacks
 from tff_pcdd.training.run import Run
 from tff_pcdd.training.summary import summarize_accuracies
 
@@ -60,6 +60,28 @@ def test_a_value_that_is_not_declared_is_refused(tmp_path):
     run = Run(CONFIG, tmp_path / "run", callbacks=[measuring("a", values={"b": 1.0})])
     with refuses("callbacks", "its hook `measure` returned 'b', which it does not declare"):
         run._measured_by_callbacks()
+
+
+def test_each_run_has_a_copy_of_a_registered_callback(tmp_path):
+    """Also of what it collects: in a study, runs share the options."""
+
+    class Rounds(Callback):
+        name = "rounds"
+
+        def __init__(self):
+            self.found = []
+
+        def on_start(self, run):
+            self.found.append(run.config.seed)
+
+    registered = Rounds()
+    options = RunOptions(callbacks=(registered,))
+    for seed in (0, 1):
+        run = Run(CONFIG.with_settings(seed=seed), tmp_path / str(seed), options)
+        (own,) = (each for each in run._callbacks if isinstance(each, Rounds))
+        own.on_start(run)
+        assert own.found == [seed]
+    assert registered.found == []
 
 
 @pytest.mark.parametrize(("better", "best"), [("higher", 3.0), ("lower", 1.0), ("", None)])

@@ -129,7 +129,7 @@ class Run:
         self.diagnostics = (
             Diagnostics(self.simulation.spec, self.simulation.federation, names) if names else None
         )
-        self._callbacks = [*map(copy.copy, options.callbacks), *callbacks]
+        self._callbacks = [*map(copy.deepcopy, options.callbacks), *callbacks]
         self._own = _own_columns(self._callbacks, config)
         self.history = self._new_history()
         self.last_round = config.training.rounds
