@@ -49,6 +49,16 @@ def test_values_have_types_and_nine_digits():
             assert value is None or type(value) is (int if integer else float), name
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_is_missing(value):
+    """In columns of both types, also of a file: summary.json could not hold it."""
+    missing = {"round": 1, "ga": None, "upload_bytes": None}
+    history = History(list(missing))
+    assert history.append({"round": 1, "ga": value, "upload_bytes": value}) == missing
+    assert history.text() == "round,ga,upload_bytes\n1,,\n"
+    assert list(History.parse(f"round,ga,upload_bytes\n1,{value},{value}\n")) == [missing]
+
+
 def test_columns_and_points():
     history = filled()
     assert len(history) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,8 +44,8 @@ class History:
 
     `round`, numbers of bytes and the counts of `NonfiniteLog` are integers; all others are floats,
     rounded to nine significant digits like those in the csv file. So the history of a resumed run
-    equals that of a run that was never interrupted. A value that was not measured, or is NaN, is
-    None.
+    equals that of a run that was never interrupted. A value that was not measured, or is NaN or
+    infinite, is None.
 
     Args:
         columns: the names of the columns, the first of which is "round".
@@ -234,12 +235,10 @@ def evaluated_as_last(row: Mapping[str, Any]) -> bool:
 
 
 def _value(name: str, value: Any) -> Any:
-    if value is None:
+    # JSON, such as summary.json, has neither NaN nor infinities.
+    if value is None or not math.isfinite(number := float(value)):
         return None
-    if measures.is_whole(name):
-        return int(value)
-    number = float(value)
-    return float(f"{number:.9g}") if number == number else None
+    return int(value) if measures.is_whole(name) else float(f"{number:.9g}")
 
 
 def format_value(value: Any) -> str:

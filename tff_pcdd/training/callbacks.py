@@ -81,7 +81,7 @@ class Callback(Component):
         """The values of `measures` after a round, before its row is recorded.
 
         Called after every round, when `run.history` ends with the round before. A value that is
-        missing, None or NaN leaves the cell empty.
+        missing, None, NaN or infinite leaves the cell empty.
         """
         return {}
 
