@@ -138,6 +138,11 @@ def test_the_result_is_a_run_of_its_own(run, simulation):
             )
     with refuses("output_dir", "exists already; name another directory"):
         calibrate_run(config, calibrated, directory, target, options)
+    # Its history lacks round 1, and training would have calibrated the head after it.
+    before = digests(target)
+    with refuses("rounds", "has only round 2, after which its head was re-trained"):
+        run_experiment(calibrated.with_settings(rounds=3), target, options)
+    assert before.items() <= digests(target).items()
 
 
 def test_what_cannot_be_calibrated(tmp_path):

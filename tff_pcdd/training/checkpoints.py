@@ -152,8 +152,11 @@ class CheckpointManager:
             if not path.is_dir():
                 files.remove(path)
 
-    def check(self, store: ClientStateStore) -> None:
+    def check(self, store: ClientStateStore) -> Manifest | None:
         """Checks that the newest checkpoint which is not damaged belongs to this run.
+
+        Returns:
+            Its manifest; None without one.
 
         Raises:
             SettingError: the run keeps its client states in the other kind of store.
@@ -161,8 +164,10 @@ class CheckpointManager:
         """
         for number in reversed(self.rounds()):
             with contextlib.suppress(DamagedFileError):
-                self._check(manifests.read(self._directory, number), store)
-                return
+                manifest = manifests.read(self._directory, number)
+                self._check(manifest, store)
+                return manifest
+        return None
 
     def is_intact(self, round_number: int) -> bool:
         """Whether the files of a checkpoint are those that were saved."""

@@ -454,8 +454,8 @@ def prepare_more_rounds(
         store: the client states of the longer run.
 
     Raises:
-        SettingError: there is no checkpoint to continue from, or the run keeps its client states in
-            the other kind of store.
+        SettingError: there is no checkpoint to continue from, or it has no earlier rounds, or the
+            run keeps its client states in the other kind of store.
         DataError: the run was made with other data.
         WriteError: the directory cannot be changed.
     """
@@ -463,7 +463,16 @@ def prepare_more_rounds(
     if planned is None:
         return
     # Before anything is deleted.
-    checkpoints.check(store)
+    newest = checkpoints.check(store)
+    history = History.parse(newest.metrics if newest else "")
+    # In runs of earlier versions, the first row is that of the first evaluation.
+    if len(history) and history[0]["round"] > config.evaluation.eval_every:
+        raise SettingError(
+            "rounds",
+            config.training.rounds,
+            f"{directory} has only round {history[0]['round']}, after which its head was "
+            "re-trained; name another directory to train with the calibration from the start",
+        )
     saved = checkpoints.rounds()
     if saved and saved[-1] == planned and not _is_ordinary(planned, directory, schedule):
         earlier = [number for number in saved[:-1] if checkpoints.is_intact(number)]
