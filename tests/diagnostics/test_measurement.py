@@ -1,6 +1,7 @@
 """A run with diagnostics: its columns, its pictures, and that nothing else changes."""
 
 import csv
+import dataclasses
 import json
 import math
 
@@ -265,6 +266,25 @@ def test_model_that_diverged_ends_no_run(runs):
     assert list(numbers) == run.diagnostics.columns()
     for name in ("nc1", "eigen_variance", "tsne_silhouette"):
         assert math.isnan(numbers[f"diag_{name}"]), name
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("model", ["mlp", "simple_cnn"])
+def test_without_test_samples_nothing_is_measured_of_features(model, runs, tmp_path):
+    """Only the classifier is there: the norms of its rows do not depend on samples."""
+    _, run = runs
+    federation = run.simulation.federation
+    none = np.zeros(0, int)
+    clients = [dataclasses.replace(each, test=none) for each in federation.clients]
+    empty = dataclasses.replace(federation, test=federation.test.take(none), clients=clients)
+    run = Run(config(model=model, rounds=1), tmp_path, options(ALL), federation=empty)
+    run.train()
+    row = run.history[-1]
+    kernel = np.asarray(run.simulation.state.weights["trainable"][-2])
+    norms = np.linalg.norm(kernel, axis=0)
+    assert row["diag_norm_classifier"] == pytest.approx(norms.mean(), rel=1e-6)
+    for name in ("feature_norm", "nc1", "eigen_variance", "tsne_silhouette", "angle_features"):
+        assert row.get(f"diag_{name}") is None, name
 
 
 def test_map_takes_its_share_of_every_class(monkeypatch):

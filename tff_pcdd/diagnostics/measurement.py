@@ -9,6 +9,7 @@ neither randomness nor variables with it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -45,6 +46,9 @@ class Diagnostics:
         has_global_model = spec.method.has_global_model
         self._names = [name for name in GROUPS if name in names and has_global_model]
         test = federation.test
+        if not len(test):
+            # Convolutions refuse an empty batch. A sample without a class is not measured.
+            test = dataclasses.replace(federation.train.take(np.zeros(1, int)), y=np.full(1, -1))
         self._examples = test.take(data.stratified_indices(test.y, MAX_SAMPLES, seed=0))
         self._counts = federation.class_counts()
         with initialization.zeros():
@@ -126,7 +130,7 @@ class Diagnostics:
                 predictions.append(method.global_logits(net, x)[""].numpy().argmax(axis=1))
         features = np.concatenate(parts)
         # A diverged model cannot be measured, but must not stop the run.
-        known = np.isfinite(features).all(axis=1)
+        known = np.isfinite(features).all(axis=1) & (self._examples.y >= 0)
         labels = self._examples.y[known]
         return View(
             features=features[known],
