@@ -345,3 +345,20 @@ def test_what_is_registered_later_has_settings_at_once():
     # A caller may change its list.
     describe(drawing).clear()
     assert len(describe(drawing)) == 5
+
+
+@pytest.mark.parametrize("name", ["copies", "page_width", "side"])
+def test_an_option_with_the_name_of_another_setting_is_refused(name):
+    """Of the class itself, of a part, and of another kind of components: each would get both."""
+    length = ("length", int, option(1, "Its length.", setting=name))
+    line = dataclasses.make_dataclass(
+        "Line", [length], bases=(Component,), namespace={"name": "line"}, frozen=True
+    )
+    chosen = ("line", Component, choice(registry_of("line", line), "line", "What is drawn."))
+    drawing = dataclasses.make_dataclass("Drawing", [chosen], bases=(Drawing,), frozen=True)
+    with refuses("line", f"^its option '{name}' has the name of another setting") as caught:
+        describe(drawing)
+    assert caught.value.value == "line"
+    assert caught.value.reason.endswith(
+        " of shape=square; rename it" if name == "side" else " setting; rename it"
+    )

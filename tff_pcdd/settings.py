@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from tff_pcdd import other_names
 from tff_pcdd.errors import SettingError, one_of
@@ -224,7 +224,11 @@ def check_options(instance: Any) -> None:
 
 
 def describe(cls: type) -> list[Setting]:
-    """All flat settings of a dataclass, in the order of its fields."""
+    """All flat settings of a dataclass, in the order of its fields.
+
+    Raises:
+        SettingError: an option of a registered component has the name of another setting.
+    """
     registered = tuple(tuple(registry.classes().values()) for registry in registries(cls))
     return list(_describe(cls, registered))
 
@@ -247,7 +251,19 @@ def _describe(cls: type, registered: tuple[tuple[type, ...], ...]) -> list[Setti
             names = ", ".join(data["registry"].names()) or "none is registered"
             text = f"{data['help']} Separated by commas: {names}."
             settings.append(Setting(data["registry"].setting, text, str, None, None, data["group"]))
+    known: dict[str, Setting] = {}
+    for setting in settings:
+        other = known.setdefault(setting.name, setting)
+        if other is not setting:
+            _refuse_shared_name(*sorted([setting, other], key=lambda each: not each.chosen_by))
     return settings
+
+
+def _refuse_shared_name(own: Setting, other: Setting) -> NoReturn:
+    """Refuses an option of components, in whose place `build` would take another setting."""
+    of = f" of {other.chosen_by}={'|'.join(other.applies_to)}" if other.chosen_by else ""
+    reason = f"its option {own.name!r} has the name of another setting{of}; rename it"
+    raise SettingError(own.chosen_by or own.name, "|".join(own.applies_to) or None, reason)
 
 
 def implied_defaults(cls: type) -> dict[str, Any]:
