@@ -567,9 +567,21 @@ def test_an_evaluation_has_no_flags_of_training(flag, call_here, tmp_path):
 
 def test_only_a_calibration_writes_beside_the_run(call_here, tmp_path):
     run_directory.write_config(tmp_path, ExperimentConfig(), {})
-    for flag, shown in (("--output_dir=out", "--output_dir=out"), ("--noreport", "--report=False")):
+    shown = {"--noreport": "--report=False"}
+    for flag in ("--output_dir=out", "--noreport", "--ccvr_epochs=3"):
         result = call_here("evaluate", f"--run_dir={tmp_path}", flag)
-        check(result, "evaluate", f"{shown}: applies only with head_calibration")
+        check(result, "evaluate", f"{shown.get(flag, flag)}: applies only with head_calibration")
+
+
+def test_it_writes_there_also_from_within_the_run(call_here, tmp_path, monkeypatch):
+    config = ExperimentConfig.from_settings(algorithm="fedprox")
+    for name in ("run", "run/plots", "run_ccvr"):
+        (tmp_path / name).mkdir()
+    run_directory.write_config(tmp_path / "run", config, {})
+    for folder, run_dir in (("run", "."), ("run/plots", "../"), ("", "run/.")):
+        monkeypatch.chdir(tmp_path / folder)
+        result = call_here("evaluate", f"--run_dir={run_dir}", "--head_calibration=ccvr")
+        check(result, "evaluate", f"--output_dir={tmp_path / 'run_ccvr'}: exists already")
 
 
 def test_a_run_that_was_trained_with_a_head_calibration_keeps_it(call_here, tmp_path):

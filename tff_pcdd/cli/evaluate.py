@@ -9,6 +9,7 @@ global model first, and writes the result beside the run, as a run of its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from tff_pcdd import heavy, measures, stages, tables
@@ -53,7 +54,8 @@ def main(flags: Flags) -> None:
     if flags[setting] != "none" or (trained != "none" and flags.is_given(setting)):
         _calibrate(flags, config, run_dir, options)
         return
-    flags.refuse_given(("output_dir", "report"), f"applies only with {setting}")
+    of_calibrations = [s.name for s in describe(ExperimentConfig) if s.chosen_by == setting]
+    flags.refuse_given(("output_dir", "report", *of_calibrations), f"applies only with {setting}")
 
     heavy.load("tensorflow", "tensorflow_federated")
     from tff_pcdd.training import evaluate_run
@@ -81,7 +83,10 @@ def _calibrate(flags: Flags, config: ExperimentConfig, run_dir: str, options: Ru
     given = flags.given_settings(ExperimentConfig)
     paths = experiments.restored_paths(flags)
     calibrated = config.with_settings(**{n: v for n, v in given.items() if n not in paths})
-    output_dir = flags["output_dir"] or f"{run_dir.rstrip('/')}_{name}"
+    place = run_dir.rstrip("/")
+    if os.path.basename(place) in ("", ".", ".."):
+        place = os.path.realpath(run_dir)
+    output_dir = flags["output_dir"] or f"{place}_{name}"
     check_calibration(config, calibrated, output_dir)
     heavy.load("tensorflow", "tensorflow_federated")
     from tff_pcdd.training.post_hoc import calibrate_run
