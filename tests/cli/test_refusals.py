@@ -392,6 +392,7 @@ def test_output_dir_is_required(program, call_here):
     ("program", "flags", "message"),
     [
         ("train", ["--num_clients=3"], "--num_clients=3: too few for all 10 classes"),
+        ("train", ["--report_every=-1"], "--report_every=-1: must be at least 0"),
         (
             "compare",
             ["--algorithms=fedavg,fedsgd"],

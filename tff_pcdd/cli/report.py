@@ -66,15 +66,20 @@ def define_live(flags: Flags) -> None:
     flags.add(int, "report_every", 0, text)
 
 
-def live(flags: Flags, output_dir: str) -> list[Callback]:
-    """What writes the report of a run while it is computed; empty if the flags ask for none.
+def read_every(flags: Flags) -> int:
+    """The rounds between two reports while a run is computed; 0 for none.
 
     Raises:
-        SettingError: the number of rounds is negative.
+        SettingError: the number is negative.
     """
     every = flags["report_every"]
     if every < 0:
         raise SettingError("report_every", every, "must be at least 0")
+    return every
+
+
+def live(every: int, output_dir: str) -> list[Callback]:
+    """What writes the report of a run every few rounds, while it is computed; empty if 0."""
     if not every:
         return []
     from tff_pcdd.report import LiveReport

@@ -30,6 +30,7 @@ def main(flags: Flags) -> None:
     """Trains, and prints the summary."""
     config, options = experiments.read_config(flags), experiments.read_run_options(flags)
     output_dir, overwrite = flags.required("output_dir"), flags["overwrite"]
+    report_every = report.read_every(flags)
     if flags["dry_run"]:
         experiments.check_precision(flags, config, options)
         experiments.check_data(flags, config, output_dir)
@@ -40,7 +41,7 @@ def main(flags: Flags) -> None:
 
     from tff_pcdd.training import run_experiment
 
-    callbacks = report.live(flags, output_dir)
+    callbacks = report.live(report_every, output_dir)
     summary = run_experiment(config, output_dir, options, callbacks=callbacks, overwrite=overwrite)
     page = report.write_automatically(flags, run_dir=output_dir)
     names = ("ga_final", "ga_best", "pa_final", "pa_before_final")
