@@ -122,7 +122,8 @@ def test_types(kind, accepted, refused, description):
             check_options(cls(value))
         assert caught.value.value is value
     # None means that nothing was given.
-    check_options(cls(None))
+    check_options(given := cls(None))
+    assert given.x is kind
 
 
 @pytest.mark.parametrize("value", [2**31, 4294967299, 4294967297, -(2**31) - 1])

@@ -203,7 +203,8 @@ def flat_name(cls: type, field: dataclasses.Field) -> str:
 def check_options(instance: Any) -> None:
     """Checks the options of a dataclass instance against their types and bounds.
 
-    Components that are given by their names are created, with their default settings.
+    Components that are given by their names are created, with their default settings. An option
+    that is None was not given, as in flat settings.
 
     Raises:
         SettingError: the first option whose value is of the wrong type or out of bounds, or a name
@@ -218,8 +219,9 @@ def check_options(instance: Any) -> None:
             object.__setattr__(instance, field.name, created)
     for field in option_fields(type(instance)):
         value = getattr(instance, field.name)
-        reason = None if value is None else objection(value, field.metadata)
-        if reason:
+        if value is None:
+            object.__setattr__(instance, field.name, field.metadata["default"])
+        elif reason := objection(value, field.metadata):
             raise SettingError(flat_name(type(instance), field), value, reason)
 
 
