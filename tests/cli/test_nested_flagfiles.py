@@ -189,6 +189,8 @@ def test_a_configuration_in_toml_names_settings_and_tables_group_them(folder):
     assert flags["join_names"] is False
     assert flags.is_typed("rounds")
     assert not flags.is_typed("partition")
+    # Whatever the tables are called.
+    assert parsed(train, write(folder, "own.toml", "[import]\nrounds = 6\n"))["rounds"] == 6
     # The later one wins, as with flagfiles.
     assert parsed(train, "--rounds=8", argument)["rounds"] == 7
     (folder / "more.flags").write_text("--config=run.toml\n--rounds=9\n")

@@ -30,7 +30,7 @@ def read(path: str, text: str) -> dict[str, Any]:
         RecursionError: it is nested too deeply.
     """
     settings: dict[str, Any] = {}
-    for name, value in _flat(_parse(path, text)):
+    for name, value in _flat(_parse(path, text), is_record=path.endswith(".json")):
         if name in settings:
             raise ValueError(f"{shown(name, 120)} is there twice")
         settings[name] = value
@@ -90,10 +90,11 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flat(values: Mapping[str, Any], *, is_record: bool) -> Iterator[tuple[str, Any]]:
+    """The settings in tables; those of a record's modules stay one value."""
     for name, value in values.items():
-        if isinstance(value, dict) and name != imports.KEY:
-            yield from _flat(value)
+        if isinstance(value, dict) and not (is_record and name == imports.KEY):
+            yield from _flat(value, is_record=is_record)
         elif not name.isidentifier():
             raise ValueError(f"{shown(name, 120)!r} is not the name of a setting")
         elif value is not None:
