@@ -20,7 +20,16 @@ from tests.training.runs import (
 from tff_pcdd import data, files
 from tff_pcdd.experiment import cohorts
 from tff_pcdd.experiment.history import csv_text
-from tff_pcdd.training import Callback, ExperimentConfig, Run, Simulation, run, run_experiment
+from tff_pcdd.training import (
+    Callback,
+    ExperimentConfig,
+    Run,
+    Simulation,
+    restore_run,
+    run,
+    run_directory,
+    run_experiment,
+)
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 
@@ -248,6 +257,24 @@ def test_another_configuration_in_the_same_directory(unbroken, options):
         assert "seed" not in caught.value.reason
     assert len(metrics(unbroken)) == 5
     assert (unbroken / "config.json").read_bytes() == before
+
+
+def test_a_whole_number_is_the_same_setting_as_a_float(unbroken, options, tmp_path):
+    """Either way round; config.json keeps what was given first, also for other readers."""
+    whole = CONFIG.with_settings(fedgela_scale=1)
+    assert whole == CONFIG
+    for first, second, text in ((whole, CONFIG, "1"), (CONFIG, whole, "1.0")):
+        directory = tmp_path / text
+        with stopped_in_round(3):
+            run_experiment(first, directory, options)
+        run_experiment(second, directory, options)
+        assert metrics(directory) == metrics(unbroken)
+        assert f'"fedgela_scale": {text},' in (directory / "config.json").read_text()
+        for config in (first, second, run_directory.read_config(directory)):
+            assert restore_run(config, directory, options).simulation.round == 4
+        assert run_directory.recorded(directory).round == 4
+    run_experiment(CONFIG, tmp_path / "1", options, overwrite=True)
+    assert run_directory.recorded(tmp_path / "1").round == 4
 
 
 def test_overwrite_drops_the_old_results(unbroken, options, tmp_path):

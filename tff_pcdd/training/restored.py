@@ -18,6 +18,7 @@ from tff_pcdd.training.run import Run
 from tff_pcdd.training.run_directory import (
     check_entries,
     newest_checkpoint,
+    settings_of,
 )
 from tff_pcdd.training.run_options import RunOptions
 
@@ -41,7 +42,7 @@ def restore_run(
     directory = Path(run_dir)
     check_entries(directory, "run_dir")
     options = options or RunOptions()
-    record = newest_checkpoint(directory, config.to_settings())
+    record = newest_checkpoint(directory, settings_of(directory, config))
     # The folder may be left from a process that was ended before its first checkpoint.
     on_disk = (directory / CLIENT_STATES).is_dir() if record is None else not record.inline
     if on_disk:

@@ -134,17 +134,18 @@ class Run:
         self.history = self._new_history()
         self.last_round = config.training.rounds
         self._data = data_digest(self.simulation.federation)
-        settings = manifests.settings_digest(config.to_settings())
         self._checkpoints = CheckpointManager(
             self.directory / CHECKPOINTS,
             options.keep_checkpoints,
-            {
-                "settings": settings,
-                "data": self._data,
-                "meaning": meaning_digest(self.simulation.federation),
-            },
+            {"data": self._data, "meaning": meaning_digest(self.simulation.federation)},
         )
+        self._identify()
         self._callbacks = _with_built_in(self._callbacks, config, options, self._checkpoints)
+
+    def _identify(self) -> None:
+        """Tells the checkpoints by which settings those of this run are known."""
+        settings = run_directory.settings_of(self.directory, self.config)
+        self._checkpoints.identify(settings=manifests.settings_digest(settings))
 
     def _new_history(self) -> History:
         names = self.diagnostics.columns() if self.diagnostics else ()
@@ -287,6 +288,8 @@ class Run:
     def _prepare(self, *, is_fresh: bool) -> None:
         """Writes the settings, and continues after the newest checkpoint if there is one."""
         files.remove_leftovers(self.directory, "**/.*.tmp", alone=True)
+        # Again, because the directory may have changed.
+        self._identify()
         prepare_more_rounds(
             self.directory, self.config, self._checkpoints, self._schedule, self.simulation.store
         )

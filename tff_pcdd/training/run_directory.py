@@ -226,7 +226,7 @@ def write_config(
         modules: the user's modules, with the hashes of their files. Those of an earlier process
             are kept, with a warning if they have changed.
     """
-    path, contents = directory / CONFIG, config.to_settings()
+    path, contents = directory / CONFIG, settings_of(directory, config)
     signature.sign(directory, _paths(contents))
     earlier = _read_json(path, "output_dir") if path.exists() else {}
     imports.warn_of_changes(directory, earlier)
@@ -375,6 +375,22 @@ def newest_checkpoint(directory: Path, settings: Mapping[str, Any]) -> Manifest 
         settings: its flat settings, as in config.json.
     """
     return manifests.newest_intact(directory / CHECKPOINTS, manifests.settings_digest(settings))
+
+
+def settings_of(directory: Path, config: ExperimentConfig) -> dict[str, Any]:
+    """The flat settings of a run, with the numbers as they are in its checkpoints' digest.
+
+    2 and 2.0 are equal settings with different digests; config.json has what was given first.
+    """
+    settings = config.to_settings()
+    try:
+        saved = files.read_json(directory / CONFIG)
+    except (OSError, DamagedFileError):
+        return settings
+    first = {n: saved[n] if saved.get(n) == value else value for n, value in settings.items()}
+    if repr(first) == repr(settings) or newest_checkpoint(directory, first) is None:
+        return settings
+    return first
 
 
 def recorded(directory: Path) -> Manifest | None:
