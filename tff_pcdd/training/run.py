@@ -129,7 +129,7 @@ class Run:
         self.diagnostics = (
             Diagnostics(self.simulation.spec, self.simulation.federation, names) if names else None
         )
-        self._callbacks = [*map(copy.deepcopy, options.callbacks), *callbacks]
+        self._callbacks = [*map(_copied, options.callbacks), *callbacks]
         self._own = _own_columns(self._callbacks, config)
         self.history = self._new_history()
         self.last_round = config.training.rounds
@@ -513,6 +513,15 @@ def _is_ordinary(round_number: int, directory: Path, schedule: EvaluationSchedul
 
 
 # The callbacks of a run in a directory, in their order.
+
+
+def _copied(callback: Callback) -> Callback:
+    """A copy of a registered callback that shares nothing, if that is possible."""
+    try:
+        return copy.deepcopy(callback)
+    # It holds an open file, a lock or a module.
+    except TypeError:
+        return copy.copy(callback)
 
 
 def _own_columns(callbacks: Sequence[Callback], config: ExperimentConfig) -> list[str]:
