@@ -20,11 +20,14 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 # The tests of these folders share runs, traced computations and a model server.
 _SHARING = ("tests/export/", "tests/training/")
-# These take hundreds of MB for a while. As one large group, they come early, while processes are
-# small.
-_LARGE_TESTS = ("tests/models/", "tests/faults/", "tests/federated/test_compilation.py")
-# As large as these, and the first of another process.
-_LARGE_TOO = "tests/publication/test_calibrations.py"
+# These take hundreds of MB, some of which stays. As one large group, they come early, while
+# processes are small.
+_LARGE_TESTS = ("tests/models/", "tests/faults/")
+# As large as these, and the first of other processes, which groups with many tests begin.
+_LARGE_TOO = {
+    "tests/federated/test_compilation.py": "tests/methods/test_contract.py",
+    "tests/publication/test_calibrations.py": "tests/training/",
+}
 # Tests of these folders compare what a graph computes with a formula or with another graph of this
 # process. In bfloat16, optimized graphs round otherwise.
 _UNOPTIMIZED = (
@@ -82,8 +85,8 @@ def pytest_xdist_make_scheduler(config, log):
             file = super()._split_scope(nodeid)
             if file.startswith(_LARGE_TESTS):
                 return "large tests"
-            if file == _LARGE_TOO:
-                return "tests/training/"
+            if file in _LARGE_TOO:
+                return _LARGE_TOO[file]
             return next((folder for folder in _SHARING if file.startswith(folder)), file)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -90,13 +90,15 @@ def test_gradients_without_padding_are_sums_over_positions(rows, columns, height
 
 
 def built(layer, shape, precision="bfloat16"):
-    """The layer inside a backbone in bfloat16, with its inputs."""
+    """The layer inside a backbone with its inputs; in a graph, where weights have no values."""
     backbone = models.KerasBackbone(
         lambda shape: tf.keras.Sequential(
             [tf.keras.Input(shape), layer(), tf.keras.layers.GlobalAveragePooling2D()]
         )
     )
-    return backbone.build(shape, precision=precision).layers[-3 if precision == "bfloat16" else -2]
+    with tf.Graph().as_default():
+        model = backbone.build(shape, precision=precision)
+    return model.layers[-3 if precision == "bfloat16" else -2]
 
 
 def changed(layer):
@@ -153,7 +155,9 @@ def test_in_float32_only_the_last_stage_of_large_resnets_is_changed(options, sha
     ],
 )
 def test_how_many_convolutions_of_a_network_are_changed(name, precision, number):
-    model = models.create(name).build((32, 32, 3), precision=precision)
+    # In a graph, weights have no values.
+    with tf.Graph().as_default():
+        model = models.create(name).build((32, 32, 3), precision=precision)
     layers = [layer for layer in model.submodules if type(layer) is LAYER]
     assert sum(map(changed, layers)) == number
 
