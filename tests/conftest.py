@@ -23,11 +23,8 @@ _SHARING = ("tests/export/", "tests/training/")
 # These take hundreds of MB, some of which stays. As one large group, they come early, while
 # processes are small.
 _LARGE_TESTS = ("tests/models/", "tests/faults/")
-# As large as these, and the first of other processes, which groups with many tests begin.
-_LARGE_TOO = {
-    "tests/federated/test_compilation.py": "tests/methods/test_contract.py",
-    "tests/publication/test_calibrations.py": "tests/training/",
-}
+# As large as these, in the process that takes longest with the group it begins with.
+_LARGE_TOO = ("tests/federated/test_compilation.py", "tests/publication/test_calibrations.py")
 # Tests of these folders compare what a graph computes with a formula or with another graph of this
 # process. In bfloat16, optimized graphs round otherwise.
 _UNOPTIMIZED = (
@@ -86,7 +83,7 @@ def pytest_xdist_make_scheduler(config, log):
             if file.startswith(_LARGE_TESTS):
                 return "large tests"
             if file in _LARGE_TOO:
-                return _LARGE_TOO[file]
+                return "tests/training/"
             return next((folder for folder in _SHARING if file.startswith(folder)), file)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
