@@ -23,8 +23,11 @@ _SHARING = ("tests/export/", "tests/training/")
 # These take hundreds of MB, some of which stays. As one large group, they come early, while
 # processes are small.
 _LARGE_TESTS = ("tests/models/", "tests/faults/")
-# As large as these, in the process that takes longest with the group it begins with.
-_LARGE_TOO = ("tests/federated/test_compilation.py", "tests/publication/test_calibrations.py")
+# As large as these, each in the process of a group with many tests, which comes early, too.
+_LARGE_TOO = {
+    "tests/federated/test_compilation.py": "tests/cli/test_flagfiles.py",
+    "tests/publication/test_calibrations.py": "tests/training/",
+}
 # Tests of these folders compare what a graph computes with a formula or with another graph of this
 # process. In bfloat16, optimized graphs round otherwise.
 _UNOPTIMIZED = (
@@ -83,7 +86,7 @@ def pytest_xdist_make_scheduler(config, log):
             if file.startswith(_LARGE_TESTS):
                 return "large tests"
             if file in _LARGE_TOO:
-                return "tests/training/"
+                return _LARGE_TOO[file]
             return next((folder for folder in _SHARING if file.startswith(folder)), file)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
