@@ -20,12 +20,12 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 # The tests of these folders share runs, traced computations and a model server.
 _SHARING = ("tests/export/", "tests/training/")
-# These take hundreds of MB, some of which stays. As one large group, they come early, while
-# processes are small.
-_LARGE_TESTS = ("tests/models/", "tests/faults/")
-# As large as these, each in the process of a group with many tests, which comes early, too.
-_LARGE_TOO = {
+# These take hundreds of MB, some of which stays. They run in the processes of three groups with
+# many tests, which come first, while processes are small.
+_LARGE_TESTS = {
     "tests/federated/test_compilation.py": "tests/cli/test_flagfiles.py",
+    "tests/models/": "tests/methods/test_contract.py",
+    "tests/faults/": "tests/training/",
     "tests/publication/test_calibrations.py": "tests/training/",
 }
 # Tests of these folders compare what a graph computes with a formula or with another graph of this
@@ -83,10 +83,9 @@ def pytest_xdist_make_scheduler(config, log):
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
-            if file.startswith(_LARGE_TESTS):
-                return "large tests"
-            if file in _LARGE_TOO:
-                return _LARGE_TOO[file]
+            for large, beside in _LARGE_TESTS.items():
+                if file.startswith(large):
+                    return beside
             return next((folder for folder in _SHARING if file.startswith(folder)), file)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
