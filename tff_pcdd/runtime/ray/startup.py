@@ -30,8 +30,8 @@ def start(
         count = _room(actors, cpus, gpus)
         cache_bytes = _cache_bytes(count, cpus, gpus)
         # A separate thread answers pings, so an actor also answers while it computes a share.
-        make_remote: Any = ray.remote(concurrency_groups={"control": 1})  # type: ignore[call-overload]
-        actor_class = make_remote(ShareActor).options(
+        remote: Any = ray.remote  # its annotations do not know the argument
+        actor_class = remote(concurrency_groups={"control": 1})(ShareActor).options(
             num_cpus=cpus,
             num_gpus=gpus,
             # Ray restarts a lost actor; `Actors` has its share computed again.
