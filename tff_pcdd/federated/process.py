@@ -118,8 +118,7 @@ def build_process(
         aggregator.check(spec.method, upload_of(spec))
     stages.enter(f"tracing the computations of {spec.method.name}")
     # Tracing starts TensorFlow; afterwards it would be too late.
-    _tf_private.avoid_thread_switches()
-    _tf_private.release_custom_gradients()
+    _tf_private.prepare()
     tensors = tensors or build_tensor_computations(spec)
     result_type = tensors.local_update.type_signature.result
     factory = aggregator.checked_factory(spec.task.cohort_size)

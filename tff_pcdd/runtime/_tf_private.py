@@ -34,7 +34,16 @@ def let_idle_threads_sleep() -> None:
     context.context()._config = config
 
 
-def avoid_thread_switches() -> None:
+def prepare() -> None:
+    """Prepares TensorFlow for the graphs of this package; changes no result.
+
+    Has to be called before the first operation, and before graphs that shall be freed are traced.
+    """
+    _avoid_thread_switches()
+    _release_custom_gradients()
+
+
+def _avoid_thread_switches() -> None:
     """Makes an operation wake fewer threads; changes no result.
 
     By default, the thread that runs an operation of oneDNN gives all parts of it to other threads
@@ -73,7 +82,7 @@ class _Gradients(registry.Registry):
         return super().register(gradient, name)
 
 
-def release_custom_gradients() -> None:
+def _release_custom_gradients() -> None:
     """Lets graphs with custom gradients be freed; of those that are traced from now on."""
     if not isinstance(ops.gradient_registry, _Gradients):
         ops.gradient_registry = ops._gradient_registry = _Gradients(ops.gradient_registry)

@@ -73,8 +73,7 @@ def create_context(
         SettingError: TensorFlow has no such device, or `client_parallelism` is not positive.
         ValueError: `default_num_clients` is negative.
     """
-    _tf_private.avoid_thread_switches()
-    _tf_private.release_custom_gradients()
+    _tf_private.prepare()
     logical = {
         device.name.removeprefix("/device:"): device.name
         for device in tf.config.list_logical_devices()
