@@ -15,6 +15,10 @@ import tff_pcdd  # noqa: F401  (before modules of the tests import TFF)
 # A shell starts jobs in its background with SIGINT ignored, which every process here would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Threads share two of the C library's heaps (M_ARENA_MAX). With its default of eight per core, each
+# keeps parts of what it had, and a process with many tests grows by another 0.3 GB.
+ctypes.CDLL(None).mallopt(-8, 2)
+
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -111,6 +115,15 @@ def state_home(tmp_path_factory):
     """Keeps the secret with which runs are signed out of the user's own directory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_keeps_running():
+    """Ends the processes that tests share; pytest-xdist may kill this one before it ends them."""
+    from benchmarks.processes import ended_afterwards
+
+    with ended_afterwards():
         yield
 
 
