@@ -25,6 +25,7 @@ from tff_pcdd.training import (
     ExperimentConfig,
     Run,
     Simulation,
+    evaluate_run,
     restore_run,
     run,
     run_directory,
@@ -275,6 +276,24 @@ def test_a_whole_number_is_the_same_setting_as_a_float(unbroken, options, tmp_pa
         assert run_directory.recorded(directory).round == 4
     run_experiment(CONFIG, tmp_path / "1", options, overwrite=True)
     assert run_directory.recorded(tmp_path / "1").round == 4
+
+
+def test_a_run_of_an_earlier_version_is_continued_evaluated_and_restored(
+    unbroken, options, tmp_path
+):
+    """Its config.json has none of the settings that came later, whatever their values are."""
+    with stopped_in_round(3):
+        run_experiment(CONFIG, tmp_path, options)
+    path = tmp_path / "config.json"
+    settings = json.loads(path.read_text())
+    for name in ("warm_start", "head_calibration", "deterministic", "cohort_sampling"):
+        del settings[name]
+    path.write_text(json.dumps(settings, indent=2) + "\n")
+    run_experiment(CONFIG, tmp_path, options)
+    assert metrics(tmp_path) == metrics(unbroken)
+    assert restore_run(CONFIG, tmp_path, options).simulation.round == 4
+    assert evaluate_run(CONFIG, tmp_path, options)["round"] == 4
+    assert run_directory.recorded(tmp_path).round == 4
 
 
 def test_overwrite_drops_the_old_results(unbroken, options, tmp_path):

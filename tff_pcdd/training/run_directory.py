@@ -387,7 +387,10 @@ def settings_of(directory: Path, config: ExperimentConfig) -> dict[str, Any]:
         saved = files.read_json(directory / CONFIG)
     except (OSError, DamagedFileError):
         return settings
-    first = {n: saved[n] if saved.get(n) == value else value for n, value in settings.items()}
+    # An earlier version's has fewer settings.
+    first = {
+        n: saved[n] if n in saved and saved[n] == value else value for n, value in settings.items()
+    }
     if repr(first) == repr(settings) or newest_checkpoint(directory, first) is None:
         return settings
     return first
