@@ -54,6 +54,23 @@ def test_settings_that_differ_are_named(tmp_path):
     assert "batch_size" not in entries["a"].differing + entries["b"].differing
 
 
+def test_runs_that_differ_never_look_alike(tmp_path):
+    """Also where the settings that tell them apart stand behind many others."""
+    six = {"client_weighting": "uniform", "max_train_samples": 90, "max_test_samples": 50}
+    six |= {"validation_fraction": 0.2, "model": "mlp", "projection_dim": 16}
+    make_run(tmp_path / "plain")
+    make_run(tmp_path / "short", **six, rounds=2)
+    make_run(tmp_path / "long", **six, rounds=3)
+    make_run(tmp_path / "seed", **six, rounds=3, seed=4)
+    entries = index_page.content(tmp_path)["entries"]
+    shown = {entry.folder: entry.differing for entry in entries}
+    assert shown["short"].endswith(", projection_dim=16, rounds=2, seed=0")
+    assert shown["long"].endswith(", projection_dim=16, rounds=3, seed=0")
+    assert shown["seed"].endswith(", projection_dim=16, rounds=3, seed=4")
+    assert shown["plain"].endswith("=0 and 2 more")
+    assert shown["plain"].count("=") == 6
+
+
 def test_the_curves_belong_to_their_lines(root):
     values = index_page.content(root)
     owners = [values["entries"][number].folder for number in values["owners"]]

@@ -245,8 +245,16 @@ def _compare(entries: Sequence[Entry]) -> None:
         for name in names
     }
     varied = [name for name in names if len(set(values[name])) > 1]
-    for entry in runs:
-        known = entry.settings
-        pairs = [f"{name}={known[name].value}" for name in varied if name in known]
-        more = len(pairs) - _SETTINGS
-        entry.differing = ", ".join(pairs[:_SETTINGS]) + (f" and {more} more" if more > 0 else "")
+    lines = [
+        [f"{name}={entry.settings[name].value}" for name in varied if name in entry.settings]
+        for entry in runs
+    ]
+    alike: dict[tuple[str, ...], list[list[str]]] = {}
+    for line in lines:
+        alike.setdefault(tuple(line[:_SETTINGS]), []).append(line)
+    for entry, line in zip(runs, lines, strict=True):
+        shared = set.intersection(*map(set, alike[tuple(line[:_SETTINGS])]))
+        # Without what tells a run from those with the same first settings, they would look alike.
+        shown = [*line[:_SETTINGS], *(pair for pair in line[_SETTINGS:] if pair not in shared)]
+        more = len(line) - len(shown)
+        entry.differing = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
