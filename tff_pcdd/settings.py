@@ -411,12 +411,14 @@ def _take_component(registry: Registry, default: str, values: dict[str, Any]) ->
     return component
 
 
-def flatten(instance: Any, *, changed: bool = False) -> dict[str, Any]:
+def flatten(instance: Any, *, changed: bool = False, floats: bool = False) -> dict[str, Any]:
     """The flat settings of a dataclass instance: those that apply, by name.
 
     Args:
         instance: its fields are made by the functions of this module.
         changed: leave out those that have their defaults.
+        floats: write whole numbers as floats where a setting is one, so that equal instances have
+            equal texts.
     """
     values: dict[str, Any] = {}
     for field in dataclasses.fields(instance):
@@ -424,14 +426,15 @@ def flatten(instance: Any, *, changed: bool = False) -> dict[str, Any]:
         kind = data.get("kind")
         default = data.get("default") if changed else dataclasses.MISSING
         if kind == "part":
-            values |= flatten(value, changed=changed)
+            values |= flatten(value, changed=changed, floats=floats)
         elif kind == "option":
             if value != default:
-                values[flat_name(type(instance), field)] = value
+                is_whole = floats and data["type"] is float and isinstance(value, int)
+                values[flat_name(type(instance), field)] = float(value) if is_whole else value
         elif kind == "choice":
             if value.name != default:
                 values[data["registry"].setting] = value.name
-            values |= flatten(value, changed=changed)
+            values |= flatten(value, changed=changed, floats=floats)
         elif kind == "selection":
             names = ",".join(each.name for each in value) or None
             if names != default:

@@ -227,6 +227,17 @@ def test_digest_tells_settings_apart():
     assert given.digest() == default.digest()
 
 
+def test_whole_numbers_and_floats_that_are_equal_have_one_digest():
+    """That of the command line, which earlier versions wrote into summary.json."""
+    settings = {"algorithm": "fedgela", "fedgela_scale": 2.0, "client_learning_rate": 1.0}
+    floats = ExperimentConfig.from_settings(**settings)
+    whole = ExperimentConfig.from_settings(
+        **settings | {"fedgela_scale": 2, "client_learning_rate": 1}
+    )
+    assert whole == floats
+    assert {floats.digest(), whole.digest()} == {"5b8c75f62a4e"}
+
+
 def test_with_settings_changes_what_is_named():
     config = ExperimentConfig.from_settings(algorithm="fedgela", fedgela_scale=2.0, seed=4)
     changed = config.with_settings(rounds=7, client_momentum=0.5)

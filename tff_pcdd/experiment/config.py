@@ -534,6 +534,6 @@ class ExperimentConfig:
         return flatten(self)
 
     def digest(self) -> str:
-        """A short hash of the flat settings."""
-        text = json.dumps(without_implied(self.to_settings()), sort_keys=True)
+        """A short hash of the flat settings; equal settings have equal ones."""
+        text = json.dumps(without_implied(flatten(self, floats=True)), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
