@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.data.refusals import refuses
+from tff_pcdd.data import partitions
 from tff_pcdd.training import ExperimentConfig, RunOptions, imports, run_directory
 
 CONFIG = ExperimentConfig.from_settings(algorithm="fedgela", rounds=3)
@@ -123,6 +124,36 @@ def test_what_a_module_registers_wrongly_is_said_in_one_line(code, reason, modul
     assert err.startswith(f"train: error: --import={name}: ")
     assert reason in err
     assert err.count("\n") == 1
+
+
+OWN_OPTION = """
+import dataclasses
+
+from tff_pcdd.data import partitions
+from tff_pcdd.settings import option
+
+
+@partitions.register
+@dataclasses.dataclass(frozen=True)
+class Odd(partitions.NumClients):
+    name = "odd"
+    {}: str = option("x", "Own.")
+"""
+
+
+@pytest.mark.parametrize("program", ["train", "compare"])
+@pytest.mark.parametrize("option", ["output_dir", "verbosity", "progress", "config", "help"])
+def test_an_option_with_the_name_of_another_flag_is_refused(
+    program, option, module, call_here, monkeypatch
+):
+    """Of the program, of every program, of a run, of files, and of the help."""
+    name, path = module
+    path.write_text(OWN_OPTION.format(option))
+    monkeypatch.setattr(partitions.registry, "_classes", partitions.registry.classes())
+    status, out, err = call_here(program, f"--import={name}", "--output_dir=out")
+    reason = f"the option '{option}' of {name}.Odd has the name of another flag; rename it"
+    assert (status, out) == (2, "")
+    assert err.removeprefix(f"{program}: error: ").lstrip("-") == f"partition=odd: {reason}\n"
 
 
 def test_nothing_is_imported_by_itself(run, module, caplog):

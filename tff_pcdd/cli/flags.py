@@ -10,7 +10,8 @@ from absl import flags as absl_flags
 from tff_pcdd import methods, other_names
 from tff_pcdd.cli import flagfiles
 from tff_pcdd.errors import SettingError
-from tff_pcdd.settings import Setting, describe, objection_to_type
+from tff_pcdd.registry import Registry
+from tff_pcdd.settings import Setting, describe, objection_to_type, registries
 
 
 class _WholeNumber(absl_flags.IntegerParser):
@@ -46,6 +47,9 @@ _MOVED = {
     "`python -m publication`, in a clone, makes the pages about published sweeps",
 )
 
+# What command lines may contain besides the flags of a program.
+_RESERVED = (*("flagfile", "config", "undefok"), *("h", "help", "helpshort", "helpfull"))
+
 # The types of flags as absl calls them; all others are texts.
 _KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float}
 
@@ -72,6 +76,7 @@ class Flags:
         self._values = absl_flags.FlagValues()
         self.groups: dict[str, list[str]] = {}
         self.settings: dict[str, Setting] = {}
+        self._registries: dict[str, Registry] = {}
 
     # Definitions.
 
@@ -84,7 +89,11 @@ class Flags:
             default: the default value; None for none.
             text: the help text.
             group: the heading under which `--help` lists it.
+
+        Raises:
+            SettingError: a registered component has an option of this name.
         """
+        self._refuse_taken(name, self.settings.get(name))
         if kind in _PARSERS:
             absl_flags.DEFINE(_PARSERS[kind], name, default, text, flag_values=self._values)
         elif kind is bool:
@@ -99,7 +108,8 @@ class Flags:
     def add_choice(
         self, name: str, default: str, choices: Sequence[str], text: str, group: str
     ) -> None:
-        """Defines a flag that is not a setting and has a fixed set of values."""
+        """As `add`, for a flag that has a fixed set of values."""
+        self._refuse_taken(name, self.settings.get(name))
         absl_flags.DEFINE_enum(name, default, list(choices), text, flag_values=self._values)
         self.groups.setdefault(group, []).append(name)
 
@@ -112,12 +122,29 @@ class Flags:
             cls: its fields are made by the functions of `tff_pcdd.settings`.
             groups: only the settings under these headings; all by default.
             leave_out: names of settings that get no flag.
+
+        Raises:
+            SettingError: an option of a registered component has the name of another flag.
         """
+        self._registries |= {registry.setting: registry for registry in registries(cls)}
         for setting in describe(cls):
             if setting.name not in leave_out and (not groups or setting.group in groups):
                 self._add_setting(setting)
 
+    def _refuse_taken(self, name: str, setting: Setting | None) -> None:
+        """Refuses an option of a registered component if its flag has another meaning."""
+        if setting is None or not setting.chosen_by or name not in {*self.names(), *_RESERVED}:
+            return
+        owner = self._registries[setting.chosen_by].get(setting.applies_to[0])
+        raise SettingError(
+            setting.chosen_by,
+            "|".join(setting.applies_to),
+            f"the option {name!r} of {owner.__module__}.{owner.__qualname__} has the name of "
+            f"another flag; rename it",
+        )
+
     def _add_setting(self, setting: Setting) -> None:
+        self._refuse_taken(setting.name, setting)
         text, group = setting.help, setting.group
         if setting.chosen_by is not None:
             owners = "|".join(setting.applies_to)
