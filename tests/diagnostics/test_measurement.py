@@ -18,7 +18,7 @@ from tff_pcdd.experiment.simulation import training_spec
 from tff_pcdd.federated import ClientWork, make_message
 from tff_pcdd.federated.weights import load
 from tff_pcdd.settings import build
-from tff_pcdd.training import ExperimentConfig, Run, RunOptions, evaluate_run
+from tff_pcdd.training import Callback, ExperimentConfig, Run, RunOptions, evaluate_run
 
 NAMES = diagnostics.names()
 ALL = ",".join(NAMES)
@@ -125,6 +125,23 @@ def test_a_picture_for_each_name(runs):
     pictures = {path.name for path in (folder / "looked_at" / "plots").glob("diag_*.png")}
     assert pictures == {f"diag_{name}.png" for name in NAMES}
     assert not list((folder / "plain" / "plots").glob("diag_*"))
+
+
+def test_pictures_of_a_run_that_a_callback_ends(runs, tmp_path):
+    """With the round that has just been recorded: its row has what every round has."""
+
+    class Stop(Callback):
+        def on_round(self, run, row):
+            run.stop_after(row["round"])
+
+    folder, _ = runs
+    run = Run(config(personal_eval_every=1), tmp_path, options(ALL), callbacks=[Stop()])
+    assert run.train()["rounds"] == 1
+    pictures = {path.name for path in (tmp_path / "plots").glob("diag_*.png")}
+    assert pictures == {f"diag_{name}.png" for name in NAMES}
+    (ended,), (first, _) = read(tmp_path), read(folder / "looked_at")
+    columns = run.diagnostics.columns()
+    assert [ended[name] for name in columns] == [first[name] for name in columns]
 
 
 def test_global_numbers_are_those_of_the_global_model(runs):
