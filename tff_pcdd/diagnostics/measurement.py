@@ -9,7 +9,6 @@ neither randomness nor variables with it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +18,7 @@ from tff_pcdd import data
 from tff_pcdd.diagnostics import pruning
 from tff_pcdd.diagnostics.views import GROUPS, SLOW, View, local_angles
 from tff_pcdd.federated import ClientWork, TrainingSpec, initialization, make_message
+from tff_pcdd.federated.batches import eval_batches
 from tff_pcdd.federated.records import ClientData, ClientState, ServerState
 from tff_pcdd.federated.weights import load
 from tff_pcdd.methods import Network
@@ -46,10 +46,8 @@ class Diagnostics:
         has_global_model = spec.method.has_global_model
         self._names = [name for name in GROUPS if name in names and has_global_model]
         test = federation.test
-        if not len(test):
-            # Convolutions refuse an empty batch. A sample without a class is not measured.
-            test = dataclasses.replace(federation.train.take(np.zeros(1, int)), y=np.full(1, -1))
         self._examples = test.take(data.stratified_indices(test.y, MAX_SAMPLES, seed=0))
+        self._other = federation.train.x[:1]
         self._counts = federation.class_counts()
         with initialization.zeros():
             self._net = spec.network()
@@ -118,11 +116,9 @@ class Diagnostics:
         return self._view(self._spec.method.local_view(self._local.net))
 
     def _view(self, net: Network) -> View:
-        method, size = self._spec.method, self._spec.eval_batch_size
+        method, number = self._spec.method, len(self._examples)
         parts, predictions, inner = [], [], []
-        for start in range(0, len(self._examples), size):
-            raw = tf.convert_to_tensor(self._examples.x[start : start + size])
-            x = data.normalize(raw, self._spec.input_spec)
+        for x in eval_batches(self._examples.x, self._other, self._spec):
             parts.append(method.embed(net, x, training=False).numpy())
             if "pruning" in self._names:
                 inner.append(net["backbone"](x, training=False).numpy())
@@ -130,8 +126,9 @@ class Diagnostics:
                 predictions.append(method.global_logits(net, x)[""].numpy().argmax(axis=1))
         features = np.concatenate(parts)
         # A diverged model cannot be measured, but must not stop the run.
-        known = np.isfinite(features).all(axis=1) & (self._examples.y >= 0)
-        labels = self._examples.y[known]
+        known = np.isfinite(features).all(axis=1)
+        known[number:] = False
+        labels = self._examples.y[known[:number]]
         return View(
             features=features[known],
             labels=labels,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd import data
 from tff_pcdd.data import encoding
 from tff_pcdd.data.input_spec import IMAGE_FILE
 from tff_pcdd.errors import SettingError, one_of
 from tff_pcdd.export import keras_file
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
+from tff_pcdd.federated.batches import eval_batches
 from tff_pcdd.federated.weights import load
 from tff_pcdd.training import Simulation
 
@@ -49,8 +48,8 @@ def predict(simulation: Simulation, x: np.ndarray, client: str | int | None = No
         return model.predict(x, batch_size=size, verbose=0)["class_id"]
     # The federation stores what the columns of a table have become, or the paths of images, and
     # that model takes columns or pixels.
-    parts = [trained.answer(batch)["class_id"].numpy() for batch in _batches(simulation, x)]
-    return np.concatenate(parts)
+    batches = eval_batches(x, simulation.federation.train.x, simulation.spec)
+    return np.concatenate([trained.answer(batch)["class_id"].numpy() for batch in batches])
 
 
 def features(simulation: Simulation, x: np.ndarray) -> np.ndarray:
@@ -61,17 +60,9 @@ def features(simulation: Simulation, x: np.ndarray) -> np.ndarray:
         raise SettingError("algorithm", simulation.config.algorithm, reason)
     net = spec.network()
     load(net, simulation.state.weights)
-    # Without samples, another one says how wide features are; convolutions refuse empty batches.
-    given = x if len(x) else simulation.federation.train.x[:1]
-    parts = [spec.method.embed(net, batch, False).numpy() for batch in _batches(simulation, given)]
+    batches = eval_batches(x, simulation.federation.train.x, spec)
+    parts = [spec.method.embed(net, batch, training=False).numpy() for batch in batches]
     return np.concatenate(parts)[: len(x)]
-
-
-def _batches(simulation: Simulation, x: np.ndarray) -> Iterator[tf.Tensor]:
-    """Stored inputs in batches, as the network takes them."""
-    spec, size = simulation.spec.input_spec, simulation.spec.eval_batch_size
-    for start in range(0, len(x), size):
-        yield data.normalize(tf.constant(x[start : start + size]), spec)
 
 
 def _number(simulation: Simulation, client: str | int) -> int:

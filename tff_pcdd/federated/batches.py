@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import draws
@@ -36,6 +37,22 @@ def pad_to_bucket(values: tf.Tensor, batch_size: int) -> tf.Tensor:
     rows = tf.where(size < batch_size, 0, bucket * batch_size - size)
     padding = tf.zeros(tf.concat([[rows], tf.shape(values)[1:]], 0), values.dtype)
     return tf.concat([values, padding], 0)
+
+
+def eval_batches(x: np.ndarray, other: np.ndarray, spec: TrainingSpec) -> Iterator[tf.Tensor]:
+    """Batches of inputs, normalized but not augmented, outside of graphs.
+
+    Without any, there is a batch of another input: its result says what results are like, and
+    convolutions refuse empty batches.
+
+    Args:
+        x: inputs [n, ...] as stored; the first n results are theirs.
+        other: at least one other input.
+        spec: gives the normalization and `eval_batch_size`.
+    """
+    given, size = x if len(x) else other[:1], spec.eval_batch_size
+    for start in range(0, len(given), size):
+        yield transforms.normalize(tf.constant(given[start : start + size]), spec.input_spec)
 
 
 def reduce_batches(
