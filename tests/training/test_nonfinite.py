@@ -14,7 +14,8 @@ from tff_pcdd import export
 from tff_pcdd.errors import DataError
 from tff_pcdd.experiment.nonfinite import NonfiniteLog
 from tff_pcdd.federated import LocalWork, aggregators
-from tff_pcdd.training import History, Simulation, plots, run_experiment
+from tff_pcdd.training import History, Simulation, plots, restore_run, run_experiment
+from tff_pcdd.training.post_hoc import calibrate_run
 from tff_pcdd.training.summary import summarize_accuracies
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("shared_computations")]
@@ -261,6 +262,47 @@ def test_the_decision_survives_a_checkpoint():
     log.begin(3)
     log.note("bad", lost=False)
     assert log.hopeless
+
+
+@pytest.mark.parametrize(
+    ("action", "rounds", "noted", "expected"),
+    # In each case: rounds that are not finite, and how many of them in a row count.
+    [
+        ("exclude", ["bad", "bad"], "bad", (2, 0)),
+        ("exclude", ["lost", "bad"], "bad", (2, 0)),
+        ("exclude", ["lost", "lost"], "lost", (2, 2)),
+        ("exclude", ["bad", ""], "bad", (2, 0)),
+        ("exclude", ["lost", "gone"], "lost", (2, 2)),
+        ("stop", ["bad", "bad"], "bad", (2, 2)),
+        ("stop", ["bad", "gone"], "bad", (2, 2)),
+    ],
+)
+def test_an_evaluation_after_a_checkpoint_counts_no_round_twice(action, rounds, noted, expected):
+    totals, _ = play(action, *rounds)
+    before, _ = play(action, *rounds[:-1])
+    again = {}
+    log = NonfiniteLog(action, again)
+    again.update(totals)
+    log.restore(len(rounds), before["nonfinite_rounds"])
+    log.note("an answer", lost=noted == "lost")
+    assert (again["nonfinite_rounds"], again["nonfinite_in_a_row"]) == expected
+
+
+def test_a_bad_client_counts_once_in_an_evaluation_of_a_checkpoint(options, tmp_path):
+    """In the first round and in a later one, also of a head that is re-trained afterwards."""
+    config = ONE_BAD.with_settings(nonfinite="exclude", rounds=2)
+    federation = with_bad_client(config)
+    result = run_experiment(config, tmp_path / "run", options, federation=federation)
+    assert (result["nonfinite_rounds"], result["excluded_clients"]) == (2, 2)
+    for number in (1, 2):
+        run = restore_run(config, tmp_path / "run", options, number, federation=federation)
+        run.simulation.evaluate()
+        totals = run.simulation.totals
+        assert (totals["nonfinite_rounds"], totals["excluded_clients"]) == (number, number)
+    calibrated = config.with_settings(head_calibration="creff", creff_epochs=1)
+    arguments = (tmp_path / "run", tmp_path / "calibrated", options)
+    result = calibrate_run(config, calibrated, *arguments, federation=federation)
+    assert (result["nonfinite_rounds"], result["excluded_clients"]) == (2, 2)
 
 
 @pytest.mark.parametrize(("loss", "lost"), [(2.0**24, False), (1.7e7, True), (float("nan"), False)])

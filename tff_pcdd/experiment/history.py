@@ -139,6 +139,12 @@ class History:
             if row.get(name) is not None and not is_lost(row)
         ]
 
+    def nonfinite_before(self, round_number: int) -> int | None:
+        """How many rounds before this one were not finite; None if it is unknown."""
+        if round_number == 1:
+            return 0
+        return dict(self.points("nonfinite_rounds")).get(round_number - 1)
+
     def text(self) -> str:
         """All rows as the text of a csv file."""
         # Formatted once per row: this is part of every checkpoint.

@@ -65,13 +65,25 @@ class NonfiniteLog:
         self._in_a_row = self._totals["nonfinite_in_a_row"]
         self._totals["nonfinite_in_a_row"] = 0
 
-    def restore(self, round_number: int) -> None:
-        """Continues after a round, whose counts are in the totals."""
+    @property
+    def earlier(self) -> int:
+        """How many rounds before the current one were not finite."""
+        return self._rounds
+
+    def restore(self, round_number: int, earlier: int | None = None) -> None:
+        """Continues after a round, whose counts are in the totals.
+
+        Evaluating the round once more does not count it twice.
+
+        Args:
+            round_number: the round.
+            earlier: how many rounds before it were not finite. Unknown, the round counts as not
+                finite if it is one of several in a row.
+        """
+        rounds, in_a_row = self._totals["nonfinite_rounds"], self._totals["nonfinite_in_a_row"]
         self._round = round_number
-        # Evaluating the round once more must not count it twice.
-        counted = self._totals["nonfinite_in_a_row"] > 0
-        self._rounds = self._totals["nonfinite_rounds"] - counted
-        self._in_a_row = self._totals["nonfinite_in_a_row"] - counted
+        self._rounds = rounds - (in_a_row > 0) if earlier is None else earlier
+        self._in_a_row = max(in_a_row - (rounds > self._rounds), 0)
 
     def all_dropped(self, clients: int) -> None:
         """Warns that all clients dropped out of the current round, which is not counted."""

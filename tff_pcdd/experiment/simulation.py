@@ -185,16 +185,26 @@ class Simulation:
         return self._state
 
     def restore(
-        self, round_number: int, state: ServerState | None, totals: Mapping[str, int]
+        self,
+        round_number: int,
+        state: ServerState | None,
+        totals: Mapping[str, int],
+        nonfinite_earlier: int | None = None,
     ) -> None:
         """Continues from the state after a round; the store is restored separately.
 
-        Before the first round, the state is None, and is drawn with the seed of the model.
+        Args:
+            round_number: the round.
+            state: the server's state. Before the first round it is None, and is drawn with the seed
+                of the model.
+            totals: the totals after the round.
+            nonfinite_earlier: how many rounds before it were not finite, as in
+                `NonfiniteLog.restore`.
         """
         self.round, self._state, self._initial = round_number, state, None
         self._evaluation.forget()
         self.totals.update({name: totals.get(name, 0) for name in self.totals})
-        self.nonfinite.restore(round_number)
+        self.nonfinite.restore(round_number, nonfinite_earlier)
 
     def initial_client_state(self, client: int) -> ClientState:
         """The state of a client that has not taken part in any round."""

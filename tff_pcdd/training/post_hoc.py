@@ -89,7 +89,8 @@ def _calibrate(trained: Simulation, simulation: Simulation) -> dict[str, Any]:
     stages.enter("calibrating the head")
     adopted = head_statistics.Adopted(simulation.spec, trained.spec)
     state = adopted.server(simulation.state, trained.state)
-    simulation.restore(trained.round, state, trained.totals)
+    earlier = trained.nonfinite.earlier
+    simulation.restore(trained.round, state, trained.totals, earlier)
     for client in map(int, trained.store.snapshot()[0]):
         simulation.store.put(client, adopted.client(trained.store.get(client)), trained.round)
     sums: Any = {}
@@ -103,7 +104,7 @@ def _calibrate(trained: Simulation, simulation: Simulation) -> dict[str, Any]:
             "upload_bytes": num_clients * simulation.process.extra_bytes,
             "download_bytes": num_clients * trained.process.download_bytes,
         }
-    simulation.restore(trained.round, adopted.calibrated(state, sums), trained.totals)
+    simulation.restore(trained.round, adopted.calibrated(state, sums), trained.totals, earlier)
     for name, size in sent.items():
         simulation.totals[name] += size
     return {**sent, **{name: simulation.totals[name] for name in COUNTS}}

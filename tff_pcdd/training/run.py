@@ -202,8 +202,13 @@ class Run:
             simulation.store,
             round_number,
         )
-        simulation.restore(checkpoint.round, checkpoint.server_state, checkpoint.totals)
         earlier = History.parse(checkpoint.metrics)
+        simulation.restore(
+            checkpoint.round,
+            checkpoint.server_state,
+            checkpoint.totals,
+            earlier.nonfinite_before(checkpoint.round),
+        )
         self.history = self._new_history()
         # An earlier process may have measured other columns.
         self.history.add_columns(earlier.columns if len(earlier) else ())
