@@ -120,6 +120,30 @@ def test_flags_of_xla_may_be_in_a_file(monkeypatch, tmp_path):
     assert os.environ["XLA_FLAGS"] == f"{tmp_path}/flags"
 
 
+@pytest.mark.parametrize(
+    ("contents", "why"), [(None, "No such file or directory"), (b"\xff", "it is no text")]
+)
+def test_flags_of_xla_in_a_file_that_cannot_be_read(contents, why, monkeypatch, tmp_path):
+    """XLA would end the process; nothing has been changed when it is said."""
+    if contents is not None:
+        (tmp_path / "flags").write_bytes(contents)
+    monkeypatch.setenv("XLA_FLAGS", f"{tmp_path}/flags")
+    monkeypatch.setattr(_tf_private, "_xla_has_read", None)
+    reason = f"^names a file that cannot be read: {why}; flags begin with --$"
+    with refuses("XLA_FLAGS", reason):
+        _tf_private.require_determinism(True)
+    assert not tf_config.is_op_determinism_enabled()
+    with refuses("XLA_FLAGS", reason):
+        _tf_private.note_use_of_xla()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_autotune_level=2")
+    try:
+        _tf_private.require_determinism(True)
+        told = os.environ["XLA_FLAGS"]
+    finally:
+        _tf_private.require_determinism(False)
+    assert told == "--xla_gpu_autotune_level=2 --xla_gpu_deterministic_ops=true"
+
+
 def test_calls_of_other_numerics_take_turns(contexts):
     """TF32 and determinism are of the process, and contexts may be used in several threads."""
     seen: dict[bool, set] = {True: set(), False: set()}

@@ -15,6 +15,8 @@ from tensorflow.python.framework import config as tf_config
 from tensorflow.python.framework import ops, registry
 from tensorflow.python.ops import resource_variable_ops
 
+from tff_pcdd.errors import SettingError
+
 # Read by TensorFlow before the first operation of oneDNN.
 _CALLER_WORKS = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
 _AUTOTUNE = "TF_CUDNN_USE_AUTOTUNE"
@@ -104,16 +106,20 @@ def require_determinism(required: bool) -> None:
         required: whether operations without a deterministic implementation fail, and neither
             TensorFlow nor XLA chooses algorithms by their speed. XLA goes on as it has begun; see
             `xla_repeats`.
+
+    Raises:
+        SettingError: XLA_FLAGS names a file that cannot be read.
     """
     global _enabled_here
     if required:
+        if not _written:
+            flags = _xla_flags()
+            # Read whenever an operation of cuDNN is made.
+            _write(_AUTOTUNE, os.environ.get(_AUTOTUNE, "0"))
+            _write(_XLA_FLAGS, f"{flags} {_XLA_REPEATS}".strip())
         if not tf_config.is_op_determinism_enabled():
             tf_config.enable_op_determinism()
             _enabled_here = True
-        if not _written:
-            # Read whenever an operation of cuDNN is made.
-            _write(_AUTOTUNE, os.environ.get(_AUTOTUNE, "0"))
-            _write(_XLA_FLAGS, f"{_xla_flags()} {_XLA_REPEATS}".strip())
         return
     if _enabled_here:
         tf_config.disable_op_determinism()
@@ -132,13 +138,18 @@ def _write(name: str, value: str) -> None:
 
 
 def _xla_flags() -> str:
-    """The flags that XLA will read: the variable has them, or names a file that has them."""
+    """The flags that XLA will read: the variable has them, or names a file that has them.
+
+    XLA ends the process if it cannot read the file.
+    """
     value = os.environ.get(_XLA_FLAGS, "").strip()
     if value and not value.startswith("-"):
         try:
-            value = " ".join(Path(value).read_text(encoding="utf-8").split())
-        except (OSError, ValueError):
-            return ""
+            return " ".join(Path(value).read_text(encoding="utf-8").split())
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            reason = f"names a file that cannot be read: {why}; flags begin with --"
+            raise SettingError(_XLA_FLAGS, value, reason) from None
     return value
 
 
