@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -61,13 +62,7 @@ class KerasBackbone(Backbone):
     def initial_values(self, input_shape: Sequence[int]) -> list[np.ndarray | None] | None:
         """The values that the function has set, and None for other variables."""
         made = []
-
-        def record(next_creator, **kwargs):
-            variable = next_creator(**kwargs)
-            made.append((variable, variable.numpy()))
-            return variable
-
-        with tf.variable_creator_scope(record):
+        with _each_new(lambda variable: made.append((variable, variable.numpy()))):
             self.function(tuple(input_shape))
         values = [
             None if np.array_equal(value := variable.numpy(), first) else value
@@ -79,13 +74,7 @@ class KerasBackbone(Backbone):
         self, input_shape: tuple[int, ...], projection_dim: int, vocabulary_size: int | None
     ) -> tf.keras.Model:
         made = set()
-
-        def record(next_creator, **kwargs):
-            variable = next_creator(**kwargs)
-            made.add(id(variable.handle))
-            return variable
-
-        with tf.variable_creator_scope(record):
+        with _each_new(lambda variable: made.add(id(variable.handle))):
             model = self.function(input_shape)
             if not isinstance(model, tf.keras.Model):
                 raise self._error(f"its function must return a tf.keras.Model, not {model!r}")
@@ -112,3 +101,14 @@ class KerasBackbone(Backbone):
 
     def _error(self, reason: str) -> SettingError:
         return SettingError(registry.setting, self.name, reason)
+
+
+def _each_new(note: Callable[[tf.Variable], None]) -> AbstractContextManager[None]:
+    """Calls `note` with each variable as soon as it is made."""
+
+    def create(next_creator, **kwargs):
+        variable = next_creator(**kwargs)
+        note(variable)
+        return variable
+
+    return tf.variable_creator_scope(create)
