@@ -423,6 +423,53 @@ def test_batch_normalization_that_clients_keep(compute):
     ]
 
 
+def saved_weights(directory):
+    """The trained weights in the newest checkpoint of a run."""
+    with np.load(max((directory / "checkpoints").glob("*.npz"))) as arrays:
+        names = sorted(name for name in arrays if name.startswith("server/weights/trainable/"))
+        return [arrays[name] for name in names]
+
+
+@pytest.mark.parametrize("store", ["memory", "disk"])
+@pytest.mark.parametrize("name", support.rare_but(["ditto"], ["ditto", "apfl", "pfedme"]))
+def test_networks_that_begin_with_the_global_model_do_so(name, store, trained, options, tmp_path):
+    """Where the other run has none; also of clients that take part only after a resumption."""
+    directory = trained("fedavg")
+    weights = saved_weights(directory)
+    options = dataclasses.replace(options, client_store=store)
+    config = of(name, directory, model_seed=9, clients_per_round=2)
+    with stopped_in_round(2):
+        run_experiment(config, tmp_path / "run", options)
+    with restore_run(config, tmp_path / "run", options).simulation as simulation:
+        kept = [simulation.store.get(client) for client in range(5)]
+    begun = [state for state in kept if not state.participations]
+    assert len(begun) == 3
+    for state in begun:
+        own = state.own["theta"] if name == "pfedme" else state.personal[: len(weights)]
+        support.assert_trees_equal(list(own), weights)
+
+
+def test_networks_of_clients_that_have_not_taken_part_begin_with_the_global_model(compute):
+    """Both before the first round and after it; the others go on with theirs."""
+    with Simulation(of("ditto"), compute=compute) as first:
+        first.next_round()
+        states = {client: first.store.get(client) for client in range(5)}
+        states = {client: state for client, state in states.items() if state.participations}
+        assert len(states) == 3
+        weights = first.state.weights["trainable"]
+    initial = InitialWeights(first.state.weights, states)
+    config = of("ditto", model_seed=9, clients_per_round=1, cohort_seed=4)
+    with Simulation(config, initial=initial, compute=compute) as second:
+        for _ in range(2):
+            kept = {n: second.store.get(n) for n in range(5)}
+            for client, state in kept.items():
+                if client in states and state.participations == states[client].participations:
+                    support.assert_trees_equal(state.personal, states[client].personal)
+                elif client not in states and not state.participations:
+                    support.assert_trees_equal(state.personal, list(weights))
+            second.next_round()
+
+
 def test_a_simulation_does_not_ignore_the_setting(trained, compute):
     with (
         Simulation(of("fedprox", trained("fedavg")), compute=compute) as simulation,

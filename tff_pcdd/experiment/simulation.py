@@ -18,9 +18,10 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from etils import epy
 
 from tff_pcdd import data, federated, runtime, text, views
 from tff_pcdd.errors import SettingError
@@ -38,7 +39,7 @@ from tff_pcdd.experiment.planning import training_spec
 from tff_pcdd.experiment.round_metrics import round_metrics, traffic
 from tff_pcdd.federated.records import ClientData, ClientState, ServerState
 
-if TYPE_CHECKING:
+with epy.lazy_imports():
     import tensorflow as tf
 
 _logger = logging.getLogger(__name__)
@@ -112,6 +113,9 @@ class Simulation:
         self._state: ServerState | None = None
         self._initial: InitialWeights | None = None
         self._evaluation = ModelEvaluation(self)
+        if initial is not None or config.training.warm_start is not None:
+            # Not later: see `build_process`.
+            _ = self.process.tensors.client_state_from
         if initial is not None:
             self.start_with(initial)
 
@@ -208,14 +212,22 @@ class Simulation:
 
     def initial_client_state(self, client: int) -> ClientState:
         """The state of a client that has not taken part in any round."""
-        seed = derive_seed(self.config.seeds.model, client, _CLIENTS)
-        state = self.invoke(self.process.initial_client_state, seed)
-        if self._initial is None or client not in self._initial.clients:
+        if self._initial is None:
+            return self._first_state(client)
+        state = self._first_state(client, self.state.weights)
+        if client not in self._initial.clients:
             return state
         given = self._initial.clients[client]
         return state._replace(
             personal=[*given.personal], participations=np.int32(given.participations)
         )
+
+    def _first_state(self, client: int, *weights: Any) -> ClientState:
+        """The first state of a client if the server starts with given weights, or drawn ones."""
+        seed = derive_seed(self.config.seeds.model, client, _CLIENTS)
+        tensors = self.process.tensors
+        computation = tensors.client_state_from if weights else tensors.initial_client_state
+        return self.invoke(computation, *weights, seed)
 
     def client_data(self, client: int, cohort_index: int = 0, **parts: data.Examples) -> ClientData:
         """The data of a client for the next round.
@@ -286,11 +298,16 @@ class Simulation:
         return {**means, "seconds": seconds, **sent}
 
     def _store_initial(self) -> None:
-        """Stores the states of clients that start with given weights.
+        """Stores the states of clients that depend on given weights.
 
         So they are part of checkpoints also while the clients have not taken part.
         """
-        for client in self._initial.clients if self._initial is not None else ():
+        if self._initial is None:
+            return
+        # What clients keep begins with the weights of the server for a few methods only.
+        first = self._first_state(0), self._first_state(0, self.state.weights)
+        follow = not all(map(np.array_equal, *map(tf.nest.flatten, first)))
+        for client in range(self.federation.num_clients) if follow else self._initial.clients:
             self.store.put(client, self.initial_client_state(client), self.round)
         self._initial = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ from tff_pcdd.federated import initialization
 from tff_pcdd.federated.records import ClientState, Message, ServerState
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
-from tff_pcdd.federated.weights import read, weights_of
+from tff_pcdd.federated.weights import load, read, weights_of
 from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.network import Network
 
@@ -69,18 +69,25 @@ def initial_server(spec: TrainingSpec) -> OrderedDict[str, Any]:
     return ordered(server)
 
 
-def initial_client_state(spec: TrainingSpec, seed: tf.Tensor) -> ClientState:
+def initial_client_state(
+    spec: TrainingSpec,
+    seed: tf.Tensor,
+    weights: Mapping[str, Sequence[tf.Tensor]] | None = None,
+) -> ClientState:
     """The state of a client that has never taken part.
 
     Args:
         spec: what is computed in a round.
         seed: int32 [2], different for every client.
+        weights: the first weights of the server; by default `initial_weights`.
     """
 
     if not _needs_initial_values(spec):
         return ClientState(personal=[], own=OrderedDict(), participations=tf.zeros([], tf.int32))
 
-    def state(net: Network, seed: tf.Tensor) -> ClientState:
+    def state(net: Network, seed: tf.Tensor, *given: Any) -> ClientState:
+        for weights in given:
+            load(net, weights)
         return ClientState(
             personal=[
                 *spec.method.initial_personal(net, seed),
@@ -90,7 +97,7 @@ def initial_client_state(spec: TrainingSpec, seed: tf.Tensor) -> ClientState:
             participations=tf.zeros([], tf.int32),
         )
 
-    return _with_initial_values(spec, state, seed)
+    return _with_initial_values(spec, state, seed, *([] if weights is None else [weights]))
 
 
 def _needs_initial_values(spec: TrainingSpec) -> bool:

@@ -25,13 +25,15 @@ _TOTALS = ("sums", "metrics", "sent", "included")
 class TensorComputations:
     """What server and clients compute, one TFF computation for each step.
 
-    Evaluations are traced when they are first used: few runs need all of them.
+    Evaluations and `client_state_from` are traced when they are first used: few runs need all of
+    them.
 
     Attributes:
         spec: what the computations were traced from.
         initial_weights: ( → weights)
         initial_server: ( → server tensors)
         initial_client_state: (seed → client state)
+        client_state_from: (weights, seed → client state), if these are the server's first weights
         make_message: (weights, server tensors, round → message)
         local_update: (message, client state, client data → result of `ClientWork.update`, in which
             `update` is a list of the changes of trainable variables, shared and mirrored,
@@ -51,6 +53,14 @@ class TensorComputations:
     make_message: tff.Computation
     local_update: tff.Computation
     server_update: tff.Computation
+
+    @functools.cached_property
+    def client_state_from(self) -> tff.Computation:
+        @tff.tensorflow.computation(self.initial_weights.type_signature.result, _SEED)
+        def client_state_from(weights, seed):
+            return states.initial_client_state(self.spec, seed, weights)
+
+        return client_state_from
 
     @functools.cached_property
     def evaluate_global(self) -> tff.Computation:
