@@ -29,6 +29,7 @@ from tff_pcdd.training import (
     run_experiment,
     warm_start,
 )
+from tff_pcdd.training.post_hoc import calibrate_run
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 
@@ -468,6 +469,14 @@ def test_networks_of_clients_that_have_not_taken_part_begin_with_the_global_mode
                 elif client not in states and not state.participations:
                     support.assert_trees_equal(state.personal, list(weights))
             second.next_round()
+
+
+def test_the_head_of_such_a_run_can_be_calibrated(trained, options, tmp_path):
+    config = of("fedprox", trained("fedavg"))
+    before = run_experiment(config, tmp_path / "run", options)
+    calibrated = config.with_settings(head_calibration="creff", creff_epochs=1)
+    after = calibrate_run(config, calibrated, tmp_path / "run", tmp_path / "calibrated", options)
+    assert (after["rounds"], after["ga_fedprox_final"]) == (3, before["ga_final"])
 
 
 def test_a_simulation_does_not_ignore_the_setting(trained, compute):

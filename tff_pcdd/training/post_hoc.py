@@ -88,7 +88,8 @@ def _calibrate(trained: Simulation, simulation: Simulation) -> dict[str, Any]:
     """Puts the calibrated state of a simulation into another one; returns what was measured."""
     stages.enter("calibrating the head")
     adopted = head_statistics.Adopted(simulation.spec, trained.spec)
-    state = adopted.server(simulation.state, trained.state)
+    # Not `simulation.state`, which a warm start would have to read.
+    state = adopted.server(simulation.invoke(simulation.process.initialize), trained.state)
     earlier = trained.nonfinite.earlier
     simulation.restore(trained.round, state, trained.totals, earlier)
     for client in map(int, trained.store.snapshot()[0]):
