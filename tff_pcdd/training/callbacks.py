@@ -89,7 +89,9 @@ class Callback(Component):
         """Called after every round; `row` is its row in the history.
 
         A value that was not measured in this round is None, such as `row["ga"]` in a round without
-        an evaluation of the global model.
+        an evaluation of the global model. If the run is resumed, this is not called again for the
+        rounds in `run.history`: what shall end the run, even if it was interrupted before its last
+        round, is decided from them in `on_start` too.
         """
 
     def on_end(self, run: Run) -> None:
