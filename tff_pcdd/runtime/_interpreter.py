@@ -262,11 +262,11 @@ def _fill(skeleton: tuple | None, tensors) -> Any:
     return next(tensors) if skeleton is None else tuple([_fill(f, tensors) for f in skeleton])
 
 
-def _federated_value_at_clients(run, value, _):
+def _at_all_clients(run, value, _):
     return _values.AllEqual(value)
 
 
-def _federated_value_at_server(run, value, _):
+def _at_server(run, value, _):
     return value
 
 
@@ -276,10 +276,6 @@ def _federated_eval_at_clients(run, function: Function, _):
 
 def _federated_eval_at_server(run, function: Function, _):
     return function(run, None)
-
-
-def _federated_broadcast(run, value, _):
-    return _values.AllEqual(value)
 
 
 def _federated_map(run, argument, _):
@@ -328,10 +324,6 @@ def _federated_zip_at_clients(run, argument, type_signature):
     return [at(c, argument, type_signature.parameter) for c in range(run.num_clients)]
 
 
-def _federated_zip_at_server(run, argument, _):
-    return argument
-
-
 def _sequence_map(run, argument, type_signature):
     function, variant = argument
     source, target = type_signature.parameter[1], type_signature.result
@@ -372,16 +364,16 @@ def _sequence_sum(run, variant, type_signature):
 _INTRINSICS = {
     "federated_aggregate": _federated_aggregate,
     "federated_apply": _federated_apply,
-    "federated_broadcast": _federated_broadcast,
+    "federated_broadcast": _at_all_clients,
     "federated_eval_at_clients": _federated_eval_at_clients,
     "federated_eval_at_server": _federated_eval_at_server,
     "federated_map": _federated_map,
     "federated_map_all_equal": _federated_map_all_equal,
     "federated_select": _federated_select,
-    "federated_value_at_clients": _federated_value_at_clients,
-    "federated_value_at_server": _federated_value_at_server,
+    "federated_value_at_clients": _at_all_clients,
+    "federated_value_at_server": _at_server,
     "federated_zip_at_clients": _federated_zip_at_clients,
-    "federated_zip_at_server": _federated_zip_at_server,
+    "federated_zip_at_server": _at_server,
     "sequence_map": _sequence_map,
     "sequence_reduce": _sequence_reduce,
     "sequence_sum": _sequence_sum,

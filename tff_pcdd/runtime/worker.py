@@ -111,7 +111,7 @@ class ExecutorFactory(tff.framework.ExecutorFactory):
         self._executors: collections.OrderedDict[tuple, Any] = collections.OrderedDict()
 
     def create_executor(self, cardinalities):
-        key = tuple(sorted((str(placement), n) for placement, n in cardinalities.items()))
+        key = self._key(cardinalities)
         if key not in self._executors:
             self._executors[key] = self._make_executor(dict(cardinalities))
             if len(self._executors) > _EXECUTORS_KEPT:
@@ -121,18 +121,30 @@ class ExecutorFactory(tff.framework.ExecutorFactory):
         return self._executors[key]
 
     def clean_up_executor(self, cardinalities):
-        key = tuple(sorted((str(placement), n) for placement, n in cardinalities.items()))
-        executor = self._executors.pop(key, None)
+        executor = self._executors.pop(self._key(cardinalities), None)
         if executor is not None:
             executor.close()
 
+    @staticmethod
+    def _key(cardinalities):
+        return tuple(sorted((str(placement), n) for placement, n in cardinalities.items()))
 
-class WorkerContext(tff.framework.SyncExecutionContext):
-    """An execution context that uses one worker through a stub."""
 
-    def __init__(self, stub: tff.framework.RemoteExecutorStub, default_num_clients: int = 0):
+class LocalWorkerContext(tff.framework.SyncExecutionContext):
+    """An execution context that owns a local worker; `close` ends the worker.
+
+    Attributes:
+        worker: the `WorkerProcess`.
+    """
+
+    def __init__(self, worker: WorkerProcess, channel: grpc.Channel):
+        self.worker = worker
+        self._channel = channel
+        self._closed = False
+        stub = GuardedStub(channel, self._explain)
+
         def make_executor(cardinalities):
-            cardinalities.setdefault(tff.CLIENTS, default_num_clients)
+            cardinalities.setdefault(tff.CLIENTS, 0)
             # By default the worker keeps unused values until there are twenty of them.
             executor = tff.framework.RemoteExecutor(stub, dispose_batch_size=1)
             executor.set_cardinalities(cardinalities)
@@ -144,20 +156,6 @@ class WorkerContext(tff.framework.SyncExecutionContext):
             transform_args=tff.tensorflow.transform_args,
             transform_result=tff.tensorflow.transform_result,
         )
-
-
-class LocalWorkerContext(WorkerContext):
-    """An execution context that owns a local worker; `close` ends the worker.
-
-    Attributes:
-        worker: the `WorkerProcess`.
-    """
-
-    def __init__(self, worker: WorkerProcess, channel: grpc.Channel, default_num_clients: int = 0):
-        self.worker = worker
-        self._channel = channel
-        self._closed = False
-        super().__init__(GuardedStub(channel, self._explain), default_num_clients)
 
     def _explain(self, error: Exception) -> Exception:
         # The connection breaks shortly before the end of the process is noticed.
@@ -189,8 +187,6 @@ def create_context(
     binary: str | os.PathLike | None = None,
     insecure: bool = False,
     start_timeout: float = 30.0,
-    max_concurrent_computation_calls: int = -1,
-    default_num_clients: int = 0,
 ) -> LocalWorkerContext:
     """Starts a worker on this machine and creates an execution context that uses it.
 
@@ -200,9 +196,6 @@ def create_context(
         insecure: whether the worker may listen on all network interfaces where it cannot have a
             network of its own.
         start_timeout: time within which the worker has to answer, in seconds.
-        max_concurrent_computation_calls: maximum number of clients that run at the same time; 0 or
-            less means no limit. A lower number needs less memory.
-        default_num_clients: number of clients if no argument is placed at clients.
 
     Returns:
         A `tff.framework.SyncContext` with a method `close`.
@@ -233,7 +226,8 @@ def create_context(
     worker = WorkerProcess(
         path,
         port,
-        [f"--max_concurrent_computation_calls={max_concurrent_computation_calls}"],
+        # All clients of a cohort at the same time.
+        ["--max_concurrent_computation_calls=-1"],
         # Closing the channel ends calls whose connection did not notice the end of the worker.
         on_end=channel.close,
         private=private,
@@ -244,4 +238,4 @@ def create_context(
         worker.stop()
         channel.close()
         raise
-    return LocalWorkerContext(worker, channel, default_num_clients)
+    return LocalWorkerContext(worker, channel)
