@@ -24,13 +24,10 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from tff_pcdd import other_names
 from tff_pcdd.errors import SettingError, one_of
 
-if TYPE_CHECKING:
-    from tff_pcdd.registry import Registry
-
-
 T = TypeVar("T")
 
 if TYPE_CHECKING:
+    from tff_pcdd.registry import Registry
 
     class Named(Generic[T]):
         """The type of a field that is a component, and may be given by the component's name."""
@@ -441,8 +438,6 @@ def flatten(instance: Any, *, changed: bool = False, floats: bool = False) -> di
                 values[data["registry"].setting] = names
     return values
 
-
-# Which values a setting accepts.
 
 # Which values a setting of a type accepts, and how an error describes them.
 _TYPES: dict[type, tuple[type | tuple[type, ...], str]] = {

@@ -45,6 +45,11 @@ def _line(axes, rows: Rows, column: str, **style) -> bool:
     return bool(points)
 
 
+def _say_undefined(axes) -> None:
+    """Says in a panel that there is nothing to draw."""
+    axes.text(0.5, 0.5, "not defined", transform=axes.transAxes, ha="center")
+
+
 def _rounds_axis(axes, label: str, title: str) -> None:
     axes.set_xlabel("round")
     axes.set_ylabel(label)
@@ -67,7 +72,7 @@ def angle_curves(rows: Rows, num_classes: int, title: str):
             for ending, (label, color, style) in _ANGLES.items()
         ]
         if not any(drawn):
-            axes.text(0.5, 0.5, "not defined", transform=axes.transAxes, ha="center")
+            _say_undefined(axes)
         angle = geometry.simplex_angle(num_classes)
         axes.axhline(
             angle, color="tab:blue", linestyle="--", label=f"simplex ETF, {angle:.1f}°", zorder=1
@@ -93,7 +98,7 @@ def alignment_curves(rows: Rows, title: str):
     }
     for axes, (name, label) in zip(panels, names.items(), strict=True):
         if not _line(axes, rows, f"alignment_{name}"):
-            axes.text(0.5, 0.5, "not defined", transform=axes.transAxes, ha="center")
+            _say_undefined(axes)
         axes.set_ylim(-1.02 if name == "own" else -0.02, 1.02)
         _rounds_axis(axes, "", label)
     figure.suptitle(title)
@@ -158,7 +163,7 @@ def collapse_curves(rows: Rows, title: str):
         single = len(columns) == 1
         _rounds_axis(axes, next(iter(columns.values())) if single else "", name)
         if not any(drawn):
-            axes.text(0.5, 0.5, "not defined", transform=axes.transAxes, ha="center")
+            _say_undefined(axes)
         elif not single:
             axes.legend(fontsize=8)
     figure.suptitle(f"{title}: 0 is full collapse, on test samples")
@@ -278,7 +283,7 @@ def feature_map(points: np.ndarray, labels: np.ndarray, class_names: Sequence[st
     if few:
         figure.legend(loc="outside right upper", title="class", markerscale=2)
     if not np.isfinite(points).any():
-        axes.text(0.5, 0.5, "not defined", transform=axes.transAxes, ha="center")
+        _say_undefined(axes)
     axes.set_xticks([])  # Only distances between points have a meaning, not their coordinates.
     axes.set_yticks([])
     axes.set_title(f"silhouette of the classes {tsne.silhouette(points, labels):.2f}", fontsize=10)

@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     from tff_pcdd.experiment.history import Row
     from tff_pcdd.training.run import Run
 
-# Matplotlib is not needed before the last round.
+# Settings are read without TensorFlow, and Matplotlib is not needed before the last round.
 with epy.lazy_imports():
+    import tensorflow as tf
+
     from tff_pcdd.diagnostics import plots as diagnostic_plots
     from tff_pcdd.training import plots
 
@@ -316,16 +318,12 @@ class TensorBoard(Callback):
         self._writer: Any = None
 
     def on_start(self, run):
-        import tensorflow as tf
-
         self._folder = run.directory / TENSORBOARD
         files.make_directory(self._folder)
         with files.writing(self._folder, tf.errors.OpError):
             self._writer = tf.summary.create_file_writer(os.fspath(self._folder))
 
     def on_round(self, run, row):
-        import tensorflow as tf
-
         with files.writing(self._folder, tf.errors.OpError):
             with self._writer.as_default(step=row["round"]):
                 for name, value in row.items():
@@ -334,7 +332,5 @@ class TensorBoard(Callback):
             self._writer.flush()
 
     def on_end(self, run):
-        import tensorflow as tf
-
         with files.writing(self._folder, tf.errors.OpError):
             self._writer.close()
