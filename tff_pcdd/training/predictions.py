@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 import functools
 import io
-import json
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from tff_pcdd import data, federated, files, tables
 from tff_pcdd.evaluation import confusion_matrix
 from tff_pcdd.evaluation.calibration import Calibration, calibrate
 from tff_pcdd.experiment.model_evaluation import Answers, as_arrays
-from tff_pcdd.training import clients_table, manifests, predictions, run_directory
+from tff_pcdd.training import clients_table, manifests, run_directory
 from tff_pcdd.training.clients_table import printable
 from tff_pcdd.training.file_names import CALIBRATION, CLIENTS, CLIENTS_TABLE, CONFUSION, PREDICTIONS
 from tff_pcdd.training.manifests import Manifest
@@ -86,9 +85,9 @@ def write_predictions(run: Run) -> dict[str, dict[str, Any]]:
         "models": {name: {**numbers[name], "bins": _bins(of)} for name, of in models.items()},
         "clients": {name: _numbers(of) for name, of in by_client.items()},
     }
-    # A number without samples is NaN, which JSON cannot represent.
-    content = json.loads(json.dumps(content), parse_constant=lambda _: None)
-    files.write_text(run.directory / CALIBRATION, json.dumps(content, indent=2) + "\n")
+    # A number without samples is NaN.
+    content = run_directory.without_nan(content)
+    files.write_text(run.directory / CALIBRATION, run_directory.json_text(content))
     return numbers
 
 
@@ -230,9 +229,8 @@ def _bins(of: Calibration) -> dict[str, Any]:
     }
 
 
-# Files of what the models of a finished run answer: clients.csv, clients.md and confusion.npz.
-#
-# On request also predictions.csv and calibration.json; see `predictions`.
+# Files of what the models of a finished run answer: clients.csv, clients.md and confusion.npz, and
+# on request also those above.
 
 # The most entries of the confusion matrices of all clients.
 _MAX_ENTRIES = 5_000_000
@@ -259,7 +257,7 @@ def write_answers(run: Run, record: Manifest | None, *, with_predictions: bool) 
     if always & {*missing}:
         _write_clients(run, run.simulation.answers())
     if {*missing} - always:
-        predictions.write_predictions(run)
+        write_predictions(run)
     return checksums | {name: manifests.checksum_of(directory / name) or "" for name in missing}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,10 @@ from tff_pcdd.training.file_names import CLIENT_STATES, EVALUATION
 from tff_pcdd.training.run import Run
 from tff_pcdd.training.run_directory import (
     check_entries,
+    json_text,
     newest_checkpoint,
     settings_of,
+    without_nan,
 )
 from tff_pcdd.training.run_options import RunOptions
 
@@ -93,9 +94,9 @@ def evaluate_run(
             results["diverged"] = True
         if options is not None and options.predictions:
             results["calibration"] = predictions.write_predictions(run)
-    # The accuracy without samples is NaN, which JSON cannot represent.
-    results = json.loads(json.dumps(results), parse_constant=lambda _: None)
-    files.write_text(run.directory / EVALUATION, json.dumps(results, indent=2) + "\n")
+    # The accuracy without samples is NaN.
+    results = without_nan(results)
+    files.write_text(run.directory / EVALUATION, json_text(results))
     return results
 
 

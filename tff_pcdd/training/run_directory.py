@@ -232,12 +232,22 @@ def write_config(
     imports.warn_of_changes(directory, earlier)
     if known := {**imports.recorded(earlier), **(modules or {})}:
         contents[imports.KEY] = known
-    files.write_text(path, json.dumps(contents, indent=2) + "\n")
+    files.write_text(path, json_text(contents))
+
+
+def json_text(values: Mapping[str, Any]) -> str:
+    """The contents of a JSON file in the directory."""
+    return json.dumps(values, indent=2) + "\n"
+
+
+def without_nan(values: dict[str, Any]) -> dict[str, Any]:
+    """Values with None for NaN, which JSON cannot represent."""
+    return json.loads(json.dumps(values), parse_constant=lambda _: None)
 
 
 def summary_text(summary: dict[str, Any]) -> str:
     """The contents of summary.json."""
-    return json.dumps(summary, indent=2) + "\n"
+    return json_text(summary)
 
 
 def write_summary(directory: Path, summary: dict[str, Any]) -> None:
