@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from tff_pcdd import heavy, measures, stages, tables
 from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
-from tff_pcdd.errors import SettingError
 from tff_pcdd.methods import head_calibration
 from tff_pcdd.settings import describe
 from tff_pcdd.training import ExperimentConfig, RunOptions
@@ -60,10 +59,8 @@ def main(flags: Flags) -> None:
     heavy.load("tensorflow", "tensorflow_federated")
     from tff_pcdd.training import evaluate_run
 
-    try:
+    with experiments.restoring(run_dir):
         results = evaluate_run(config, run_dir, options, flags["checkpoint_round"])
-    except FileNotFoundError as error:
-        raise SettingError("run_dir", run_dir, str(error)) from None
     stages.leave()
     for name, value in results["accuracies"].items():
         print(f"{name:20s} {tables.percent(value):>6s} %")
@@ -91,12 +88,10 @@ def _calibrate(flags: Flags, config: ExperimentConfig, run_dir: str, options: Ru
     heavy.load("tensorflow", "tensorflow_federated")
     from tff_pcdd.training.post_hoc import calibrate_run
 
-    try:
+    with experiments.restoring(run_dir):
         summary = calibrate_run(
             config, calibrated, run_dir, output_dir, options, flags["checkpoint_round"]
         )
-    except FileNotFoundError as error:
-        raise SettingError("run_dir", run_dir, str(error)) from None
     stages.leave()
     for column, value in summary.items():
         if column.endswith("_final"):

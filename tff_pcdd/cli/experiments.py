@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,19 @@ def define_restored(flags: Flags, group: str) -> None:
 def restored_paths(flags: Flags) -> dict[str, str | None]:
     """The paths that the flags name instead of those in the settings of a run."""
     return {name: flags[name] for name in path_settings()}
+
+
+@contextlib.contextmanager
+def restoring(run_dir: str) -> Iterator[None]:
+    """Says of a checkpoint that a block restores and that is missing which setting names it.
+
+    Raises:
+        SettingError: there is no such checkpoint.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise SettingError("run_dir", run_dir, str(error)) from None
 
 
 def define_seeds(flags: Flags, group: str) -> None:

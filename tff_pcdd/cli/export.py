@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from tff_pcdd import heavy, stages, tables
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
-from tff_pcdd.errors import SettingError
 from tff_pcdd.export import ExportOptions, checks
 from tff_pcdd.settings import build
 from tff_pcdd.training import ComputeOptions, RunOptions
@@ -43,7 +42,7 @@ def main(flags: Flags) -> None:
     heavy.load("tensorflow", "tensorflow_federated")
     from tff_pcdd.export import iter_export
 
-    try:
+    with experiments.restoring(run_dir):
         exported = iter_export(
             run_dir,
             export_dir,
@@ -53,8 +52,6 @@ def main(flags: Flags) -> None:
             round_number=flags["checkpoint_round"],
             overwrite=flags["overwrite"],
         )
-    except FileNotFoundError as error:
-        raise SettingError("run_dir", run_dir, str(error)) from None
     stages.leave()
     if not config.method.has_global_model:
         print(f"no global model: {config.algorithm} trains personal ones only")
