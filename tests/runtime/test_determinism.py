@@ -129,7 +129,7 @@ def test_flags_of_xla_in_a_file_that_cannot_be_read(contents, why, monkeypatch, 
         (tmp_path / "flags").write_bytes(contents)
     monkeypatch.setenv("XLA_FLAGS", f"{tmp_path}/flags")
     monkeypatch.setattr(_tf_private, "_xla_has_read", None)
-    reason = f"^names a file that cannot be read: {why}; flags begin with --$"
+    reason = f"^names a file that cannot be read: {why}; flags begin with two dashes$"
     with refuses("XLA_FLAGS", reason):
         _tf_private.require_determinism(True)
     assert not tf_config.is_op_determinism_enabled()

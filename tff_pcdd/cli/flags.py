@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags as absl_flags
 
 from tff_pcdd import methods, other_names
 from tff_pcdd.cli import flagfiles
 from tff_pcdd.errors import SettingError
-from tff_pcdd.registry import Registry
 from tff_pcdd.settings import Setting, describe, objection_to_type, registries
+
+if TYPE_CHECKING:
+    from tff_pcdd.registry import Registry
 
 
 class _WholeNumber(absl_flags.IntegerParser):

@@ -148,7 +148,7 @@ def _xla_flags() -> str:
             return " ".join(Path(value).read_text(encoding="utf-8").split())
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "it is no text"
-            reason = f"names a file that cannot be read: {why}; flags begin with --"
+            reason = f"names a file that cannot be read: {why}; flags begin with two dashes"
             raise SettingError(_XLA_FLAGS, value, reason) from None
     return value
 
