@@ -17,6 +17,7 @@ from tests.studies.fake_sweep import (
     Training,
     configs,
     name,
+    point,
     points,
 )
 from tff_pcdd.studies import Halving, dry_run, method_sweep_tables, study, sweep_methods
@@ -231,6 +232,30 @@ def test_another_choice_replaces_the_final_runs_and_the_flagfiles(training, tmp_
         "fedavg.flags",
         "fedprox.flags",
     ]
+
+
+def test_runs_on_other_data_are_not_taken_for_those_that_are_chosen(training, tmp_path):
+    """Points in Python may differ in the place of the data alone."""
+    places = [tmp_path / name for name in ("a.npz", "b.npz")]
+    for place in places:
+        place.touch()
+    rate = ("client_learning_rate",), ("0.1",)
+    given = [
+        point("fedavg", *rate, dataset="npz", model="mlp", data_dir=str(place)) for place in places
+    ]
+    on_a, on_b = (
+        {"fedavg": [each._replace(settings={"data": name})]}
+        for each, name in zip(given, "ab", strict=True)
+    )
+    sweep, final = tmp_path / "sweep", tmp_path / "sweep/comparison/fedavg/seed_2/config.json"
+    for number, (chosen, place) in enumerate([(on_a, 0), (on_b, 1), (on_a, 0)], 1):
+        sweep_methods(chosen, sweep)
+        assert json.loads(final.read_text())["data_dir"] == str(places[place])
+        # Three seeds for each of the two data sets; those of the first are there again.
+        earlier = {*(sweep / "earlier_choices").glob("*/fedavg/*/config.json")}
+        assert len(earlier) == 3 * (number > 1)
+    trained = training.trained["sweep/comparison/fedavg/seed_2"]
+    assert trained == 2 * ROUNDS
 
 
 def test_what_is_not_a_final_run_is_not_moved(training, tmp_path):

@@ -25,7 +25,7 @@ from tff_pcdd.studies.sweeps import Point, check_held_out, check_seeds
 from tff_pcdd.studies.tuning import Halving, Tuned
 from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, signature
 from tff_pcdd.training.file_names import CONFIG, SWEEP_TABLE
-from tff_pcdd.training.run_directory import check_directory, finished_summary
+from tff_pcdd.training.run_directory import check_directory, finished_summary, path_settings
 
 # Matplotlib is not needed before the last run.
 with epy.lazy_imports():
@@ -193,7 +193,9 @@ def _set_aside(configs: Sequence[ExperimentConfig], directory: Path) -> None:
 
 def _aside(directory: Path, settings: Mapping[str, Any]) -> Path:
     """Where final runs with these settings are while others are chosen."""
-    return directory / EARLIER / manifests.settings_digest(settings)[:12]
+    # The digest leaves out where data and weights are, in which points may differ.
+    places = {f"place of {n}": settings[n] for n in path_settings() if settings.get(n) is not None}
+    return directory / EARLIER / manifests.settings_digest({**settings, **places})[:12]
 
 
 def _finished(configs: Sequence[ExperimentConfig], directory: Path) -> list[StudyRun]:
