@@ -632,6 +632,20 @@ def label(name: str) -> str:
 # Grids of sweeps.
 
 
+def of_choice(
+    scores: Mapping[str, float | None],
+    chosen: str,
+    config: ExperimentConfig | None = None,
+) -> Iterator[Finding]:
+    """What there is to say about a choice: points that are as good, and values at an edge.
+
+    Args:
+        scores, chosen, config: as for `of_grid`.
+    """
+    yield from of_ties(scores, chosen)
+    yield from of_grid(scores, chosen, config)
+
+
 def of_grid(
     scores: Mapping[str, float | None],
     chosen: str,
@@ -671,6 +685,30 @@ def of_grid(
             "of the grid, so the best may lie outside.",
             f"Next: try {name}={further:g} too.",
         )
+
+
+def of_ties(scores: Mapping[str, float | None], chosen: str) -> Iterator[Finding]:
+    """Points that are as good as the chosen one.
+
+    Args:
+        scores, chosen: as for `of_grid`.
+
+    Example:
+        >>> [found] = of_ties({"local_epochs=1": 60.0, "local_epochs=2": 60.0}, "local_epochs=1")
+        >>> found.what
+        'Points with the same VA as the chosen one, which comes first in the grid: local_epochs=2.'
+    """
+    best = scores.get(chosen)
+    if best is None:
+        return
+    equal = [
+        text.name_of(point or "defaults")
+        for point, score in scores.items()
+        if point != chosen and score is not None and tables.is_equal(score, best)
+    ]
+    if equal:
+        what = "Points with the same VA as the chosen one, which comes first in the grid:"
+        yield Finding("tie", f"{what} {text.listed(equal)}.")
 
 
 def merged(by_method: Mapping[str, Iterable[Finding]]) -> list[Finding]:

@@ -15,6 +15,8 @@ from tff_pcdd.text import NO_VALUE, cut
 
 # Characters in a line of what programs print.
 WIDTH = 80
+# Accuracies in percent that differ by less are equal.
+_ROUNDING = 1e-6
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -66,6 +68,11 @@ def differences(own: Mapping[Any, float], others: Mapping[Any, float]) -> list[f
         others: the values that are subtracted; seeds that one of the two lacks are left out.
     """
     return [value - others[seed] for seed, value in own.items() if seed in others]
+
+
+def is_equal(own: float, other: float) -> bool:
+    """Whether two accuracies, in percent, are the same but for rounding."""
+    return abs(own - other) < _ROUNDING
 
 
 def mark_best(

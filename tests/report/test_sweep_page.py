@@ -61,7 +61,8 @@ def test_a_sweep_over_settings(tmp_path):
     shown = " ".join(tree.texts)
     assert "Chosen: client_learning_rate=0.1, local_epochs=1." in shown
     # 80 and 81 by seed, and 77 and 78 at the next point.
-    assert "VA 80.5 ± 0.7 %. +3.0 (95 % interval +3.0 to +3.0) points over the next" in shown
+    assert "VA 80.5 ± 0.7 %. +3.0 (2 equal differences, which give no interval) points" in shown
+    assert "points over the next point, client_learning_rate=0.1,local_epochs=5." in shown
     assert "The chosen client_learning_rate=0.1 is the largest value of the grid" in shown
     assert "Next: try client_learning_rate=0.3 too." in shown
     assert "local_epochs=1 is the smallest" not in shown, "there is no smaller one"
@@ -130,6 +131,33 @@ def test_edges_of_coefficients_of_each_method(tmp_path):
     make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedgela"))
     shown = " ".join(page(sweep_dir=tmp_path).texts)
     assert "fedgela: the chosen fedgela_scale=0.1 is the largest value" in shown
+
+
+def test_points_with_the_same_score_are_named(tmp_path):
+    make_sweep(tmp_path)
+    path = tmp_path / "sweep.csv"
+    with open(path, newline="") as file:
+        header, *rows = csv.reader(file)
+    column = header.index("va_best")
+    for row in rows:
+        row[column] = 100.0 if row[0].startswith("client_learning_rate=0.1") else 90.0
+    write_csv(path, header, rows)
+    shown = " ".join(page(sweep_dir=tmp_path).texts)
+    assert "local_epochs=1, the first of 2 points with the same VA. VA 100.0 ± 0.0 %." in shown
+    assert (
+        "Points with the same VA as the chosen one, which comes first in the grid: "
+        "client_learning_rate=0.1,local_epochs=5."
+    ) in shown
+    assert "points over the next" not in shown
+
+
+def test_methods_with_the_same_score_are_named(tmp_path):
+    make_method_sweep(tmp_path)
+    path = tmp_path / "sweep.csv"
+    # The best points have 60 and 61 %.
+    path.write_text(path.read_text().replace(",61,", ",60,"))
+    shown = " ".join(page(sweep_dir=tmp_path).texts)
+    assert "Highest VA: fedavg, fedgela. 60.0 % with each of these 2 methods." in shown
 
 
 @pytest.mark.parametrize("make", [make_sweep, make_method_sweep])

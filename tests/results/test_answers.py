@@ -96,6 +96,44 @@ def test_one_seed_cannot_tell_methods_apart():
     assert answer.sentences()[0][0] == "One model for all: undecided; fedgela leads."
 
 
+def made(values, key="ga_final"):
+    """Runs of one partition, from the accuracies of each method by seed."""
+    return Results(
+        Result("P", method, str(seed), False, {key: value})
+        for method, own in values.items()
+        for seed, value in enumerate(own)
+    )
+
+
+def test_all_methods_with_the_best_value_are_named():
+    """100 % with every seed, as on easy data."""
+    full = [100.0, 100.0, 100.0]
+    [answer] = answers.read(made({"fedgela": full, "ccvr": full, "fedavg": [90.0, 91.0, 92.0]}), [])
+    [(heading, sentence)] = answer.sentences()
+    assert heading == "One model for all: fedgela, ccvr, with the same value."
+    # 10, 9 and 8 points, with Student's factor of 4.303 for three seeds: 9 ± 4.303 / √3.
+    assert sentence == (
+        "GA 100.0 ± 0.0 %, +9.0 (95 % interval +6.5 to +11.5) over fedavg. Take "
+        "seeds=0,1,2,3,4 to tell them apart. fedgela is ahead of fedavg."
+    )
+    for others in ({"fedavg": full, "ccvr": full}, {"ccvr": full, "fedavg": full}):
+        [answer] = answers.read(made({**others, "moon": [80.0] * 3}), [])
+        heading, sentence = answer.sentences()[0]
+        names = ", ".join(others)
+        assert heading == f"One model for all: undecided; {names} lead with the same value."
+
+
+def test_differences_without_an_interval_say_so():
+    [answer] = answers.read(made({"fedavg": [70.0, 71.0], "fedgela": [75.0, 76.0]}), [])
+    assert "+5.0 (2 equal differences, which give no interval) over fedavg" in (
+        answer.choices[0].sentence
+    )
+    [answer] = answers.read(made({"fedavg": [70.0], "fedgela": [75.0]}), [])
+    assert "+5.0 (a single difference) over fedavg" in answer.choices[0].sentence
+    # Equal but for rounding.
+    assert "equal differences" in gain([0.3, 0.1 + 0.2]).shown
+
+
 def test_more_seeds_are_none_of_those_that_chose():
     runs = Results([dataclasses.replace(run, seed=str(int(run.seed) + 1)) for run in results()])
     for tuned_with, advice in (((), "seeds=1,2,3,4,5"), ((0, 4), "final_seeds=1,2,3,5,6")):

@@ -172,7 +172,7 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         f"{text.plural(len(cells), 'finished run')}. The best point has the highest accuracy on "
         "samples that clients held out; no test data had a part in the choice.",
         "answers": _answers(points),
-        "findings": [*findings.of_grid(complete, chosen, config)],
+        "findings": [*findings.of_choice(complete, chosen, config)],
         "table": Table(columns, [_row(point) for point in points]),
         "heat": _heat(points),
         "flags": [(FLAGS, flags)] if flags else [],
@@ -228,10 +228,13 @@ def _answers(points: Sequence[Point]) -> list[tuple[str, str]]:
     best = next((point for point in points if point.chosen), None)
     if best is None:
         return []
-    found = f"VA {tables.spread([*best.scores.values()], 1)} %."
+    found, tied = f"VA {tables.spread([*best.scores.values()], 1)} %.", ""
     # A point that lacks a seed could not be chosen.
     others = [p for p in points if p is not best and len(p.scores) == len(best.scores)]
-    if others:
+    equal = [p for p in others if tables.is_equal(p.score or 0.0, best.score or 0.0)]
+    if equal:
+        tied = f", the first of {1 + len(equal)} points with the same VA"
+    elif others:
         second = max(others, key=lambda point: point.score or 0.0)
         difference = gain(tables.differences(best.scores, second.scores))
         if difference is not None:
@@ -239,7 +242,7 @@ def _answers(points: Sequence[Point]) -> list[tuple[str, str]]:
             if not difference.is_certain:
                 seeds = text.plural(difference.units, "seed")
                 found += f" {seeds} cannot tell the two apart."
-    return [(f"Chosen: {name_of(best.name).replace(',', ', ')}.", found)]
+    return [(f"Chosen: {name_of(best.name).replace(',', ', ')}{tied}.", found)]
 
 
 def _row(point: Point) -> Row:
@@ -327,7 +330,7 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
     rows.sort(key=lambda row: -(row.cells[0][1] or 0.0))
     found = findings.merged(
         {
-            name_of(method): findings.of_grid(
+            name_of(method): findings.of_choice(
                 {row["settings"]: number(row["va"]) for row in by_method[method]},
                 settings,
                 # That of another method refuses this method's own coefficients.
@@ -352,11 +355,7 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
         "sentence": f"{text.plural(len(by_method), 'method')} tuned with "
         f"{text.plural(len(cells), 'point')} in total. Every choice was made on samples that "
         "clients held out; no test data had a part in it.",
-        "answers": [
-            (f"Highest VA: {rows[0].name}.", f"{rows[0].cells[0][0]} % with {rows[0].note}.")
-        ]
-        if chosen
-        else [],
+        "answers": _highest(rows) if chosen else [],
         "findings": found,
         "table": Table(columns, rows),
         "heat": None,
@@ -366,3 +365,15 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
         "first": "method",
         "problems": directory.problems,
     }
+
+
+def _highest(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """The methods with the highest VA, from the rows in the order of their VA."""
+    best = rows[0]
+    shown, va = best.cells[0]
+    scores = [(row.name, row.cells[0][1]) for row in rows]
+    tied = [name for name, each in scores if each is not None and tables.is_equal(each, va or 0.0)]
+    if len(tied) > 1:
+        names = text.listed(tied, 8)
+        return [(f"Highest VA: {names}.", f"{shown} % with each of these {len(tied)} methods.")]
+    return [(f"Highest VA: {best.name}.", f"{shown} % with {best.note}.")]

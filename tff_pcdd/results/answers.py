@@ -49,7 +49,8 @@ class Choice:
     Attributes:
         key: the accuracy, a key of summary.json.
         question: what it is good for.
-        best: the method with the highest mean.
+        best: the method with the highest mean; of several the first.
+        equal: the other methods with the same mean, which are among `tied`.
         values: its values by unit.
         over: its gain over FedAvg and over the baselines, by method.
         tied: the methods that cannot be told apart from it.
@@ -62,6 +63,7 @@ class Choice:
     key: str
     question: str
     best: str
+    equal: Sequence[str]
     values: Sequence[float]
     over: Mapping[str, Gain]
     tied: Sequence[str]
@@ -69,6 +71,17 @@ class Choice:
     left_out: Sequence[str]
     units: str
     more_seeds: str
+
+    @property
+    def heading(self) -> str:
+        """What is asked, and the best methods."""
+        leaders = [self.best, *self.equal]
+        names = text.listed(leaders, 8)
+        # What cannot be told from the simplest method is no reason to leave it.
+        if BASELINE in self.tied or (self.equal and BASELINE in leaders):
+            lead = "lead with the same value" if self.equal else "leads"
+            return f"{self.question}: undecided; {names} {lead}."
+        return f"{self.question}: {names}{', with the same value' if self.equal else ''}."
 
     @property
     def sentence(self) -> str:
@@ -84,19 +97,23 @@ class Choice:
 
     def _apart(self) -> Iterator[str]:
         """Which methods cannot be told apart from the best, which can, and which are left out."""
-        if self.tied:
-            number = len(self.values)
-            # With so few, even large differences are uncertain.
-            few = number < FEW_SEEDS and self.units == "seed"
+        number = len(self.values)
+        # With so few, even large differences are uncertain.
+        few = number < FEW_SEEDS and self.units == "seed"
+        tied = [method for method in self.tied if method not in self.equal]
+        if tied:
+            it = self.best if self.equal else "it"
             more = f"; take {self.more_seeds}" if few else ""
-            units, names = text.plural(number, self.units), text.listed(self.tied, 8)
-            yield f"{units} cannot tell it from {names}{more}."
+            units, names = text.plural(number, self.units), text.listed(tied, 8)
+            yield f"{units} cannot tell {it} from {names}{more}."
+        elif self.equal and few:
+            yield f"Take {self.more_seeds} to tell them apart."
         if self.behind:
             behind = text.listed(self.behind, 8)
             if not self.tied and not self.left_out:
-                number = len(self.behind)
-                behind = "the other method" if number == 1 else f"all {number} other methods"
-            yield f"It is ahead of {behind}."
+                others = len(self.behind)
+                behind = "the other method" if others == 1 else f"all {others} other methods"
+            yield f"{self.best if self.equal else 'It'} is ahead of {behind}."
         if self.left_out:
             names = text.listed(self.left_out, 8)
             yield f"Not ranked, because runs are missing or diverged: {names}."
@@ -175,16 +192,7 @@ class Answer:
 
     def sentences(self) -> list[tuple[str, str]]:
         """Pairs of what is asked, with the best method, and what was found."""
-        found = [
-            # What cannot be told from the simplest method is no reason to leave it.
-            (
-                f"{each.question}: undecided; {each.best} leads."
-                if BASELINE in each.tied
-                else f"{each.question}: {each.best}.",
-                each.sentence,
-            )
-            for each in self.choices
-        ]
+        found = [(each.heading, each.sentence) for each in self.choices]
         if self.sites is not None and self.sites.gains:
             personal = [each.best for each in self.choices if each.key == "pa_final"]
             method = next(m for m in [*personal, *self.sites.gains] if m in self.sites.gains)
@@ -276,7 +284,8 @@ def _choices(results: Results, tuned_with: Collection[int]) -> list[Choice]:
         }
         if not complete:
             continue
-        best = max(complete, key=lambda method: statistics.fmean(complete[method]))
+        means = {method: statistics.fmean(own) for method, own in complete.items()}
+        best = max(means, key=means.__getitem__)
         gains = {}
         for method, own in values.items():
             pairs = zip(values[best], own, strict=True)
@@ -291,6 +300,7 @@ def _choices(results: Results, tuned_with: Collection[int]) -> list[Choice]:
                 key,
                 question,
                 best,
+                [method for method in tied if tables.is_equal(means[best], means[method])],
                 complete[best],
                 {method: gains[method] for method in references if method in gains},
                 tied,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from scipy import special
 
-from tff_pcdd import text
+from tff_pcdd import tables, text
 
 # The level of confidence of intervals.
 CONFIDENCE = 0.95
@@ -44,11 +44,15 @@ class Gain(NamedTuple):
 
         Example:
             >>> Gain(8.94, 10.0, 3).shown, Gain(-2.0, None, 1).shown
-            ('+8.9 (95 % interval −1.1 to +18.9)', '−2.0')
+            ('+8.9 (95 % interval −1.1 to +18.9)', '−2.0 (a single difference)')
+            >>> Gain(3.0, 0.0, 3).shown
+            '+3.0 (3 equal differences, which give no interval)'
         """
         mean = text.signed(self.mean)
         if self.half is None:
-            return mean
+            return f"{mean} (a single difference)"
+        if tables.is_equal(self.half, 0.0):
+            return f"{mean} ({self.units} equal differences, which give no interval)"
         low, high = (text.signed(self.mean + sign * self.half) for sign in (-1, 1))
         return f"{mean} ({100 * CONFIDENCE:.0f} % interval {low} to {high})"
 

@@ -32,10 +32,10 @@ def report(first: ExperimentConfig, tuned: Sequence[Tuned], compared: str) -> st
 
 
 def edges(tuned: Sequence[Tuned]) -> list[Finding]:
-    """Chosen values at the edges of the grids."""
+    """Points that are as good as the chosen ones, and chosen values at the edges of the grids."""
     return findings.merged(
         {
-            method.method: findings.of_grid(
+            method.method: findings.of_choice(
                 {trial.point.name: known_score(trial) for trial in method.trials},
                 method.best.point.name,
                 method.best.point.configs[0],

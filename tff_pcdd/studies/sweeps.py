@@ -125,11 +125,11 @@ def sweep(
 
 
 def edges(outcomes: Sequence[Outcome], best: Outcome | None) -> list[Finding]:
-    """Chosen values at the edge of the grid."""
+    """Points that are as good as the chosen one, and chosen values at the edge of the grid."""
     if best is None:
         return []
     scores = {each.point.name: each.score if each.complete else None for each in outcomes}
-    return [*findings.of_grid(scores, best.point.name, best.point.configs[0])]
+    return [*findings.of_choice(scores, best.point.name, best.point.configs[0])]
 
 
 def check_held_out(configs: Iterable[DataConfig], *, load: bool = False) -> None:
