@@ -236,7 +236,7 @@ def test_the_run_that_learned_nothing_is_described():
     assert finding.line == (
         "The global model has not learned: it answers '0' for 359 of 359 test samples: GA is "
         "10.0 % in each of 8 evaluated rounds, and 10.0 % of the test samples are of that class. "
-        "Next: client_learning_rate=0.03 (now 0.01); if that is not enough, rounds=16 (now 8)."
+        "Next: --client_learning_rate=0.03 (now 0.01); if that is not enough, --rounds=16 (now 8)."
     )
 
 
@@ -249,13 +249,13 @@ def test_a_loss_that_grows_asks_for_smaller_steps():
 def test_a_loss_that_stands_still_asks_for_much_larger_steps():
     run = Run([10.0] * 8, one_answer([36] * 10), losses=[2.0 - 0.002 * n for n in range(8)])
     [finding] = run.found()
-    assert finding.next.startswith("Next: client_learning_rate=0.1 (now 0.01); the training loss")
+    assert finding.next.startswith("Next: --client_learning_rate=0.1 (now 0.01); the training loss")
 
 
 def test_a_model_that_was_better_before_does_not_get_two_opposite_hints():
     run = Run([10.0, 30.0, 40.0, 20.0, 10.0], one_answer([36] * 10))
     rates = {finding.next.partition(" (now")[0] for finding in run.found()}
-    assert rates == {"Next: client_learning_rate=0.003"}
+    assert rates == {"Next: --client_learning_rate=0.003"}
 
 
 def test_a_model_below_the_largest_class_is_worse():
@@ -290,15 +290,15 @@ def test_how_far_a_run_has_learned():
 
 def test_advice_for_missing_classes_depends_on_the_tail():
     run, _ = BAD["classes that are never answered"]
-    assert run.found()[0].next.startswith("Next: rounds=60 (now 30); if that")
+    assert run.found()[0].next.startswith("Next: --rounds=60 (now 30); if that")
     tail = dataclasses.replace(run, settings={"imbalance_factor": 50.0})
-    assert tail.found()[0].next == "Next: client_weighting=uniform, or head_calibration=ccvr."
+    assert tail.found()[0].next == "Next: --client_weighting=uniform, or --head_calibration=ccvr."
     uniform = {"imbalance_factor": 50.0, "client_weighting": "uniform"}
     for more, next_setting in (
-        ({}, "Next: head_calibration=ccvr,"),
-        ({"algorithm": "fedprox"}, "Next: head_calibration=ccvr,"),
+        ({}, "Next: --head_calibration=ccvr,"),
+        ({"algorithm": "fedprox"}, "Next: --head_calibration=ccvr,"),
         ({"algorithm": "fedetf"}, ""),
-        ({"algorithm": "fedloge", "fedloge_global_head": "psi"}, "Next: head_calibration=ccvr,"),
+        ({"algorithm": "fedloge", "fedloge_global_head": "psi"}, "Next: --head_calibration=ccvr,"),
         ({"algorithm": "fedloge", "fedloge_global_head": "frame"}, ""),
         ({"algorithm": "ccvr"}, ""),
         ({"algorithm": "fedprox", "head_calibration": "fednpc"}, ""),
@@ -312,23 +312,23 @@ def test_advice_names_only_what_can_be_set():
     run, _ = BAD["classes that are never answered"]
     settings = {"imbalance_factor": 50.0, "head_calibration": "ccvr"}
     [finding] = dataclasses.replace(run, settings=settings).found()
-    assert finding.next == "Next: client_weighting=uniform."
+    assert finding.next == "Next: --client_weighting=uniform."
     rate = {"client_learning_rate": 0.3}
     for given, expected in (
-        ({"clients_per_round": 4, "num_clients": 10}, "clients_per_round=8 (now 4), or "),
-        ({"clients_per_round": 8, "num_clients": 10}, "clients_per_round=10 (now 8), or "),
+        ({"clients_per_round": 4, "num_clients": 10}, "--clients_per_round=8 (now 4), or "),
+        ({"clients_per_round": 8, "num_clients": 10}, "--clients_per_round=10 (now 8), or "),
         ({"clients_per_round": 10, "num_clients": 10}, ""),
-        ({"clients_per_round": 10, "num_clients": None}, "clients_per_round=20 (now 10), or "),
+        ({"clients_per_round": 10, "num_clients": None}, "--clients_per_round=20 (now 10), or "),
     ):
         advice = findings._Advice({**rate, **given}, History([]))
-        assert advice.steadier() == f"Next: {expected}client_learning_rate=0.1 (now 0.3)."
+        assert advice.steadier() == f"Next: {expected}--client_learning_rate=0.1 (now 0.3)."
 
 
 def test_advice_without_a_known_setting():
     run = Run([10.0] * 8, one_answer([36] * 10))
     run.settings = {"client_learning_rate": "?", "rounds": 8}
     [finding] = run.found()
-    assert "another client_learning_rate" in finding.next
+    assert "another --client_learning_rate" in finding.next
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,11 @@ def edge(values, chosen, name="client_learning_rate", config=None):
 )
 def test_a_value_at_the_edge_of_the_grid(values, chosen, further):
     [finding] = edge(values, chosen)
-    assert finding.next == f"Next: try client_learning_rate={further} too."
+    grid = ",".join(sorted([further, *values], key=float))
+    assert finding.next == (
+        f"Next: the same command with --grid=client_learning_rate={grid}, which repeats no "
+        "finished run."
+    )
     assert f"client_learning_rate={chosen} is the" in finding.what
 
 
@@ -393,7 +397,7 @@ def test_values_that_are_not_at_an_edge(values, chosen):
 def test_a_grid_is_not_extended_by_values_that_are_refused():
     config = ExperimentConfig.from_settings(straggler_share=0.5)
     [finding] = edge(("0.8", "1"), "1", "straggler_share")
-    assert finding.next == "Next: try straggler_share=1.2 too."
+    assert "--grid=straggler_share=0.8,1,1.2, which" in finding.next
     assert edge(("0.8", "1"), "1", "straggler_share", config) == []
     # Whole numbers have no next value between 0 and 1.
     assert edge(("1", "2"), "1", "local_epochs", config) == []

@@ -1,6 +1,6 @@
 """Findings: what a reader should know before believing a run's numbers, and what to do next.
 
-Each rule reads what a run has measured, and yields a sentence with a setting to change. The rules
+Each rule reads what a run has measured, and yields a sentence with a flag to change. The rules
 and their thresholds are declared here, once. A run writes its findings into summary.json, programs
 print them, and pages show them; pages compute them again, so runs of earlier versions have them
 too. Comparisons collect the findings of their runs (`tff_pcdd.results.answers`).
@@ -55,7 +55,7 @@ class Finding(NamedTuple):
     Attributes:
         kind: the rule, such as "chance".
         what: one sentence.
-        next: what to do next, with a setting and its value; empty if nothing can be changed.
+        next: what to do next, with a flag and its value; empty if nothing can be changed.
     """
 
     kind: str
@@ -205,8 +205,8 @@ class _Advice:
     def _rate(self, factor: float) -> str:
         rate = self._number("client_learning_rate")
         if rate is None:
-            return f"another client_learning_rate, {factor:.2g} times as large"
-        return f"client_learning_rate={factor * rate:.1g} (now {rate:g})"
+            return f"another --client_learning_rate, {factor:.2g} times as large"
+        return f"--client_learning_rate={factor * rate:.1g} (now {rate:g})"
 
     def smaller_rate(self, by: float = 3) -> str:
         """A smaller learning rate."""
@@ -228,7 +228,7 @@ class _Advice:
 
     def _rounds(self) -> str:
         rounds = self._number("rounds")
-        return "more rounds" if rounds is None else f"rounds={2 * rounds:g} (now {rounds:g})"
+        return "more rounds" if rounds is None else f"--rounds={2 * rounds:g} (now {rounds:g})"
 
     def steadier(self) -> str:
         """What makes rounds more alike."""
@@ -236,9 +236,7 @@ class _Advice:
         if cohort is not None:
             larger = min(2 * cohort, self._number("num_clients") or math.inf)
             if larger > cohort:
-                return (
-                    f"Next: clients_per_round={larger:g} (now {cohort:g}), or {self._rate(1 / 3)}."
-                )
+                return f"Next: --clients_per_round={larger:g} (now {cohort:g}), or {self._rate(1 / 3)}."
         return self.smaller_rate()
 
     def missing_classes(self) -> str:
@@ -253,9 +251,9 @@ class _Advice:
         if weighting == "uniform" or self._settings.get("algorithm") not in (None, "fedavg"):
             if not self._can_retrain():
                 return ""
-            return "Next: head_calibration=ccvr, which retrains the head for all classes alike."
-        either = ", or head_calibration=ccvr" if self._can_retrain() else ""
-        return f"Next: client_weighting=uniform{either}."
+            return "Next: --head_calibration=ccvr, which retrains the head for all classes alike."
+        either = ", or --head_calibration=ccvr" if self._can_retrain() else ""
+        return f"Next: --client_weighting=uniform{either}."
 
     def _can_retrain(self) -> bool:
         """Whether the server may re-train the head: not where it is fixed, or is re-trained."""
@@ -275,7 +273,7 @@ class _Advice:
         if epochs is None or epochs < 2:
             less = self._rate(1 / 3)
         else:
-            less = f"local_epochs={epochs // 2:g} (now {epochs:g})"
+            less = f"--local_epochs={epochs // 2:g} (now {epochs:g})"
         return f"Next: {instead}{less}."
 
     def patience(self) -> str:
@@ -283,7 +281,7 @@ class _Advice:
         if patience is None:
             return ""
         return (
-            f"Next: early_stopping_patience={2 * patience:g} (now {patience:g}) for a longer run."
+            f"Next: --early_stopping_patience={2 * patience:g} (now {patience:g}) for a longer run."
         )
 
     def samples(self) -> str:
@@ -291,7 +289,7 @@ class _Advice:
         clients = self._number("num_clients")
         if self._settings.get("partition") in (None, "natural") or clients is None or clients < 2:
             return "Next: leave them out of the data, or give them samples."
-        return f"Next: num_clients={clients // 2:g} (now {clients:g})."
+        return f"Next: --num_clients={clients // 2:g} (now {clients:g})."
 
 
 def _at_chance(evidence: Evidence, history: History, advice: _Advice) -> Iterator[Finding]:
@@ -584,7 +582,7 @@ def of_clients(clients: Sequence[Client], advice: _Advice | None = None) -> Iter
             "worse than the global model",
             "the global model there, or ",
         ),
-        ("below local", "over_local", "worse than training alone", "algorithm=local there, or "),
+        ("below local", "over_local", "worse than training alone", "--algorithm=local there, or "),
         ("below before", "over_before", "worse than before its local steps", ""),
     ):
         lost = [
@@ -662,7 +660,7 @@ def of_grid(
     Example:
         >>> [found] = of_grid({"local_epochs=1": 50.0, "local_epochs=2": 60.0}, "local_epochs=2")
         >>> found.next
-        'Next: try local_epochs=4 too.'
+        'Next: the same command with --grid=local_epochs=1,2,4, which repeats no finished run.'
     """
     if not chosen or list(scores.values()).count(scores.get(chosen)) != 1:
         # Of equal points the first was chosen, which says nothing about the edge.
@@ -679,11 +677,13 @@ def of_grid(
         further = _beyond(values[::-1] if is_least else values)
         if further is None or not _allows(config, name, further):
             continue
+        grid = sorted({*tried[name], f"{further:g}"}, key=float)
         yield Finding(
             "edge",
             f"The chosen {name}={value} is the {'smallest' if is_least else 'largest'} value "
             "of the grid, so the best may lie outside.",
-            f"Next: try {name}={further:g} too.",
+            f"Next: the same command with --grid={name}={','.join(grid)}, which repeats no finished "
+            "run.",
         )
 
 

@@ -444,4 +444,4 @@ def test_different_networks_are_said(tmp_path):
     make_comparison(tmp_path, algorithms=("fedavg", "fedgela", "fedprox"))
     texts = " ".join(page(comparison_dir=tmp_path).texts)
     assert "linear layer before the head: none (fedavg, fedprox); 84 (fedgela)." in texts
-    assert "Next: projection_dim=84 for all methods." in texts
+    assert "Next: --projection_dim=84 for all methods." in texts

@@ -82,7 +82,7 @@ def test_the_best_method_and_what_cannot_be_told_apart():
     pairs = dict(answer.sentences())
     assert pairs["One model for all: fedgela."] == (
         "GA 81.0 ± 1.0 %, +10.0 (95 % interval +7.5 to +12.5) over fedavg, 10.0 points below "
-        "central. 3 seeds cannot tell it from ccvr; take seeds=0,1,2,3,4. It is ahead of fedavg."
+        "central. 3 seeds cannot tell it from ccvr; take --seeds=0,1,2,3,4. It is ahead of fedavg."
     )
     assert "It is ahead of all 2 other methods." in pairs["A model for each client: fedgela."]
 
@@ -114,7 +114,7 @@ def test_all_methods_with_the_best_value_are_named():
     # 10, 9 and 8 points, with Student's factor of 4.303 for three seeds: 9 ± 4.303 / √3.
     assert sentence == (
         "GA 100.0 ± 0.0 %, +9.0 (95 % interval +6.5 to +11.5) over fedavg. Take "
-        "seeds=0,1,2,3,4 to tell them apart. fedgela is ahead of fedavg."
+        "--seeds=0,1,2,3,4 to tell them apart. fedgela is ahead of fedavg."
     )
     for others in ({"fedavg": full, "ccvr": full}, {"ccvr": full, "fedavg": full}):
         [answer] = answers.read(made({**others, "moon": [80.0] * 3}), [])
@@ -136,7 +136,7 @@ def test_differences_without_an_interval_say_so():
 
 def test_more_seeds_are_none_of_those_that_chose():
     runs = Results([dataclasses.replace(run, seed=str(int(run.seed) + 1)) for run in results()])
-    for tuned_with, advice in (((), "seeds=1,2,3,4,5"), ((0, 4), "final_seeds=1,2,3,5,6")):
+    for tuned_with, advice in (((), "--seeds=1,2,3,4,5"), ((0, 4), "--final_seeds=1,2,3,5,6")):
         [answer] = answers.read(runs, [], tuned_with)
         assert f"cannot tell it from ccvr; take {advice}." in answer.choices[0].sentence
 
@@ -229,7 +229,7 @@ def test_clients_gain_and_lose():
     )
     [line] = answers.of_sites([answer])
     assert line.what.startswith("1 of 2 methods lose to training alone at some client")
-    assert line.next == "Next: keep the model of algorithm=local at these clients, or take ccvr."
+    assert line.next == "Next: keep the model of --algorithm=local at these clients, or take ccvr."
 
 
 def test_without_training_alone_clients_are_compared_with_fedavg():
@@ -243,7 +243,7 @@ def test_without_training_alone_clients_are_compared_with_fedavg():
 
 
 def test_findings_of_runs_are_collected():
-    rising = Finding("rising", "GA was still rising.", "Next: rounds=60 (now 30).")
+    rising = Finding("rising", "GA was still rising.", "Next: --rounds=60 (now 30).")
     own = Finding("below global", "Of one run.")
     runs = results(load_findings=lambda: [rising, own])
     [line] = answers.of_runs(runs)

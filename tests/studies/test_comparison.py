@@ -360,7 +360,7 @@ def test_networks_that_differ_are_pointed_out(tmp_path):
     differing = [StudyRun(config, tmp_path) for config in configs()]
     assert "networks differ" not in comparison_tables.document(alike)
     text = comparison_tables.document(differing)
-    assert "(none: fedavg; of width 84: fedgela). Set projection_dim to use the same" in text
+    assert "(none: fedavg; of width 84: fedgela). Set --projection_dim to use the same" in text
 
 
 @pytest.mark.parametrize(
@@ -455,7 +455,9 @@ def test_runs_before_and_after_a_change_of_the_data_are_named(tmp_path, caplog):
     assert "have changed" not in caplog.text
     table.write_text("\n".join(["age,label,site", *rows["a"], *rows["b"], "7,1,b", ""]))
     text = run(["fedavg", "local", "fedprox"])
-    named = "run those before the change again, with overwrite or in another directory: fedavg seed"
+    named = (
+        "run those before the change again, with --overwrite or in another directory: fedavg seed"
+    )
     assert f"{named} 0, local seed 0 / fedprox seed 0" in " ".join(text.split())
     assert f"{named} 0, local seed 0 / fedprox seed 0" in caplog.text
     assert "have changed" in run(["fedprox", "fedavg"])

@@ -78,7 +78,7 @@ def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
     edge = "The chosen client_learning_rate=0.01 is the smallest value of the grid"
     for report in (text, result.report):
         assert edge in " ".join(report.split())
-    assert "Next: try client_learning_rate=0.001 too." in " ".join(text.split())
+    assert "with --grid=client_learning_rate=0.001,0.01,0.1,1, which" in " ".join(text.split())
     with open(tmp_path / "sweep.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["client_learning_rate"], row["seed"], row["va_best"]) for row in rows] == [

@@ -156,7 +156,7 @@ def _warn_of_pooled_users(data: DataConfig) -> None:
     if data.source.has_users and not data.partition.keeps_users:
         warn(
             f"dataset={data.source.name}: the samples of its users are pooled and divided anew "
-            f"({data.partition.describe()}); partition=natural keeps the users as clients"
+            f"({data.partition.describe()}); --partition=natural keeps the users as clients"
         )
 
 

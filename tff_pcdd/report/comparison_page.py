@@ -152,7 +152,7 @@ def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[
             "incomparable",
             "The networks of the methods differ in the width of the linear layer before the head: "
             f"{'; '.join(networks)}.",
-            f"Next: projection_dim={max(by_width)} for all methods.",
+            f"Next: --projection_dim={max(by_width)} for all methods.",
         )
 
 
@@ -167,12 +167,12 @@ def _findings(directory: Directory, results: Results) -> Iterator[Finding]:
         yield Finding(
             "diverged",
             f"{what}{text.listed(diverged)}.",
-            "Next: a smaller client_learning_rate for these methods.",
+            "Next: a smaller --client_learning_rate for these methods.",
         )
     excluded = [f"{label} ({text.plural(n, 'time')})" for label, n in results.excluded()]
     if excluded:
         what = f"Clients were excluded because of NaN or infinities in {text.listed(excluded)}."
-        yield Finding("excluded", what, "Next: a smaller client_learning_rate.")
+        yield Finding("excluded", what, "Next: a smaller --client_learning_rate.")
 
 
 def _part(name: str, results: Results, clients: Sequence[Site], answered: Sequence[Answer]) -> Part:

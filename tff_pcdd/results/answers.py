@@ -251,7 +251,7 @@ def _more_seeds(results: Results, tuned_with: Collection[int]) -> str:
     last = max((int(seed) for seed in own if seed.isdecimal()), default=-1)
     further = (seed for seed in itertools.count(last + 1) if seed not in tuned_with)
     seeds = [*own, *itertools.islice(further, max(0, FEW_SEEDS - len(own)))]
-    return f"{'final_seeds' if tuned_with else 'seeds'}={','.join(map(str, seeds))}"
+    return f"--{'final_seeds' if tuned_with else 'seeds'}={','.join(map(str, seeds))}"
 
 
 def _choices(results: Results, tuned_with: Collection[int]) -> list[Choice]:
@@ -384,7 +384,7 @@ def _losers(sites: SiteGains, where: str) -> Iterator[Finding]:
             "below local",
             f"{len(losers)} of {text.plural(len(tried), 'method')}{where} lose to training alone "
             f"at some client, by more than chance (difference in points): {'; '.join(names)}.",
-            f"Next: keep the model of algorithm={ALONE} at these clients{instead}.",
+            f"Next: keep the model of --algorithm={ALONE} at these clients{instead}.",
         )
 
 

@@ -148,7 +148,7 @@ def _fairness(runs: Sequence[StudyRun]) -> str:
     )
     return (
         f"{FAIRNESS}\n\nThe networks differ in the linear layer between backbone and head "
-        f"({widths}). Set projection_dim to use the same one for all."
+        f"({widths}). Set --projection_dim to use the same one for all."
     )
 
 
@@ -353,7 +353,7 @@ seeds."""
 
 DIFFERENT_DATA = """\
 The following runs, separated by "/", cannot be compared, because the data have changed between
-them; run those before the change again, with overwrite or in another directory:"""
+them; run those before the change again, with --overwrite or in another directory:"""
 
 EXCLUDED = """\
 In some rounds of the following runs, clients were excluded from the mean, because what they
