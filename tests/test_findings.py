@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 import pytest
@@ -256,6 +257,81 @@ def test_a_model_that_was_better_before_does_not_get_two_opposite_hints():
     run = Run([10.0, 30.0, 40.0, 20.0, 10.0], one_answer([36] * 10))
     rates = {finding.next.partition(" (now")[0] for finding in run.found()}
     assert rates == {"Next: --client_learning_rate=0.003"}
+
+
+@pytest.mark.parametrize("losses", [None, [2.0, 2.1], [2.0, 1.999]])
+def test_after_two_rounds_the_only_advice_is_to_go_on(losses):
+    """Two values of a loss are no trend, and classes may just not have been reached yet."""
+    never = np.array([[50, 0, 0], [0, 48, 0], [20, 30, 0]])
+    for of_global in (never, one_answer([36] * 10)):
+        run = Run([10.0, 12.0], of_global, losses=losses)
+        [finding] = run.found()
+        assert finding.next == "Next: --rounds=10 (now 2)."
+
+
+def test_personal_models_that_have_been_trained_for_two_rounds_are_trained_further():
+    worse = clients((120, 80.0, 80.0, 93.0), (100, 90.0, 94.0, 90.0))
+    [finding] = Run([10.0, 12.0], clients=worse).found()
+    assert finding.next == "Next: the global model there, or --rounds=10 (now 2)."
+
+
+HARM = clients((80, 90.0, 60.0, 60.0))
+NEVER = np.array([[50, 0, 0], [0, 48, 0], [20, 30, 0]])
+
+
+@pytest.mark.parametrize(
+    ("run", "directions"),
+    [
+        # Local steps do harm: larger ones would do more.
+        (Run(learned(72), NEVER, clients=HARM, settings={"local_epochs": 1}), {"smaller"}),
+        (Run([10.0] * 8, one_answer([36] * 10), clients=HARM), {"smaller"}),
+        # So would they where values were no numbers, or the last round is a bad one.
+        (Run([10.0] * 8, one_answer([36] * 10), lost=4), {"smaller"}),
+        (Run([*learned(80), 60.0], NEVER), {"smaller"}),
+        # Nothing was learned, so local training is not what is wrong.
+        (
+            Run(
+                [10.0] * 8,
+                one_answer([36] * 10),
+                clients=clients((80, 50.0, 60.0, 90.0)),
+                settings={"local_epochs": 1},
+            ),
+            {"larger"},
+        ),
+        # Personal models that are worse than the global one, and classes that are not reached.
+        (
+            Run(
+                learned(72),
+                NEVER,
+                clients=clients((80, 50.0, 60.0, 90.0)),
+                settings={"local_epochs": 1},
+            ),
+            {"smaller"},
+        ),
+    ],
+)
+def test_the_findings_of_a_run_agree_about_the_learning_rate(run, directions):
+    found = run.found()
+    rates = [re.findall(r"--client_learning_rate=(\S+) \(now (\S+)\)", f.next) for f in found]
+    values = {(float(new), float(now)) for each in rates for new, now in each}
+    assert {"larger" if new > now else "smaller" for new, now in values} == directions
+    assert len(values) == 1
+    assert len(found) > 1
+
+
+def test_the_runs_of_a_comparison_agree_about_the_learning_rate():
+    up, down = (f"Next: --client_learning_rate={rate} (now 0.1)." for rate in (0.3, 0.03))
+    other = findings.Finding("c", "C.", "Next: --rounds=60 (now 30).")
+    found = [findings.Finding("a", "A.", up), other, findings.Finding("b", "B.", up)]
+    assert findings.agreeing(found) == found
+    # As in files of earlier versions.
+    found[2] = found[2]._replace(next=down.replace("--", ""))
+    assert [each.next for each in findings.agreeing(found)] == [
+        "Next: tune --client_learning_rate (tasks.sweep): some runs need a larger one, some a "
+        "smaller.",
+        other.next,
+        "",
+    ]
 
 
 def test_a_model_below_the_largest_class_is_worse():

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -44,6 +45,13 @@ RISE, FLAT, HIGH, DROP = 2.0, 1.0, 90.0, 5.0
 STILL = 0.01
 # An accuracy of a group of classes that is none, in percent.
 NOTHING = 0.0
+
+# What to do if some runs ask for larger steps, and others for smaller ones.
+_TUNE = (
+    "Next: tune --client_learning_rate (tasks.sweep): some runs need a larger one, some a smaller."
+)
+# The models before local training instead of those after it.
+_BEFORE = "--personal_model=before in tasks.export"
 
 # The key of the findings in summary.json.
 KEY = "findings"
@@ -142,13 +150,26 @@ def of_run(
         history: its measurements by round.
         evidence: what its models answer.
     """
-    advice = _Advice(settings, history)
+    # Advice depends on all that is found, which does not depend on the advice.
+    found = _found(settings, summary, history, evidence, _Advice(settings, history))
+    kinds = {finding.kind for finding in found}
+    yield from _found(settings, summary, history, evidence, _Advice(settings, history, kinds))
+
+
+def _found(
+    settings: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    history: History,
+    evidence: Evidence,
+    advice: _Advice,
+) -> Iterator[Finding]:
+    """As `of_run`, with what to change."""
     if summary.get("diverged"):
         yield Finding(
             "diverged",
             "The run has diverged: values were NaN, infinite or far too large. Its results are not "
             "usable.",
-            advice.smaller_rate(10),
+            advice.smaller_rate(),
         )
     elif summary.get("rounds") != settings.get("rounds"):
         yield Finding(
@@ -179,22 +200,36 @@ def of_run(
         yield from of_clients(evidence.clients, advice)
 
 
+# Kinds of findings that larger steps would make worse, that ask for larger ones, and that say that
+# personal models have been trained for too long, unless the model they start from is to blame.
+_TOO_LARGE = {"diverged", "excluded", "lost", "unstable", "below before"}
+_TOO_LITTLE = {"one answer", "chance", "personal chance", "flat"}
+_WORSE = {"below global", "below local"}
+
+
 class _Advice:
-    """What to change, with the values that a run had.
+    """What to change, with the values that a run had; no two findings get opposite advice.
 
     Args:
         settings: its flat settings.
         history: its measurements.
+        kinds: the kinds of all findings of the run.
     """
 
-    def __init__(self, settings: Mapping[str, Any], history: History):
-        self._settings = settings
+    def __init__(
+        self, settings: Mapping[str, Any], history: History, kinds: Set[str] = frozenset()
+    ):
+        self._settings, self._kinds = settings, kinds
         losses = [value for _, value in history.points("train_loss")]
         ga = [value for _, value in history.points("ga")]
+        # After so few rounds, more of them are the first thing to try.
+        self._few = len(history) > 0 and history[-1]["round"] < LEAST_POINTS
+        judged = len(losses) > 1 and not self._few
         # Larger steps would make it worse if the loss grows, or if the model has been much better.
-        self._grows = len(losses) > 1 and losses[-1] > losses[0]
-        self._collapsed = bool(ga) and max(ga) - ga[-1] > DROP
-        self._stands_still = len(losses) > 1 and losses[-1] > (1 - STILL) * losses[0]
+        self._grows = judged and losses[-1] > losses[0]
+        self._collapsed = not self._few and bool(ga) and max(ga) - ga[-1] > DROP
+        self._stands_still = judged and losses[-1] > (1 - STILL) * losses[0]
+        self._too_large = bool(kinds & _TOO_LARGE) or self._grows or self._collapsed
 
     def _number(self, name: str) -> float | None:
         value = self._settings.get(name)
@@ -208,19 +243,29 @@ class _Advice:
             return f"another --client_learning_rate, {factor:.2g} times as large"
         return f"--client_learning_rate={factor * rate:.1g} (now {rate:g})"
 
-    def smaller_rate(self, by: float = 3) -> str:
+    def _smaller(self) -> str:
+        return self._rate(1 / 10 if self._grows or "diverged" in self._kinds else 1 / 3)
+
+    def _larger(self) -> str:
+        return self._rate(10 if self._stands_still else 3)
+
+    def smaller_rate(self) -> str:
         """A smaller learning rate."""
-        return f"Next: {self._rate(1 / by)}."
+        return f"Next: {self._smaller()}."
 
     def learn_more(self) -> str:
         """What makes models learn that have not learned enough."""
         if self._grows:
-            return f"Next: {self._rate(1 / 10)}; the training loss has grown."
+            return f"Next: {self._smaller()}; the training loss has grown."
         if self._collapsed:
-            return f"Next: {self._rate(1 / 3)}; it was better in earlier rounds."
+            return f"Next: {self._smaller()}; it was better in earlier rounds."
+        if self._too_large:
+            return self.smaller_rate()
+        if self._few:
+            return self.more_rounds()
         if self._stands_still:
-            return f"Next: {self._rate(10)}; the training loss has hardly changed."
-        return f"Next: {self._rate(3)}; if that is not enough, {self._rounds()}."
+            return f"Next: {self._larger()}; the training loss has hardly changed."
+        return f"Next: {self._larger()}; if that is not enough, {self._rounds()}."
 
     def more_rounds(self) -> str:
         """A longer run."""
@@ -228,7 +273,10 @@ class _Advice:
 
     def _rounds(self) -> str:
         rounds = self._number("rounds")
-        return "more rounds" if rounds is None else f"--rounds={2 * rounds:g} (now {rounds:g})"
+        if rounds is None:
+            return "more rounds"
+        more = max(2 * rounds, 2 * LEAST_POINTS) if self._few else 2 * rounds
+        return f"--rounds={more:g} (now {rounds:g})"
 
     def steadier(self) -> str:
         """What makes rounds more alike."""
@@ -236,14 +284,17 @@ class _Advice:
         if cohort is not None:
             larger = min(2 * cohort, self._number("num_clients") or math.inf)
             if larger > cohort:
-                return f"Next: --clients_per_round={larger:g} (now {cohort:g}), or {self._rate(1 / 3)}."
+                more = f"--clients_per_round={larger:g} (now {cohort:g})"
+                return f"Next: {more}, or {self._smaller()}."
         return self.smaller_rate()
 
     def missing_classes(self) -> str:
         """What helps classes that are not learned."""
         if self._number("imbalance_factor") is not None:
             return self.rare_classes()
-        return f"Next: {self._rounds()}; if that is not enough, {self._rate(3)}."
+        if self._few or self._too_large or self._kinds & _WORSE:
+            return self.more_rounds()
+        return f"Next: {self._rounds()}; if that is not enough, {self._larger()}."
 
     def rare_classes(self) -> str:
         """What helps classes with few samples."""
@@ -267,14 +318,18 @@ class _Advice:
         calibrated = method.head_calibration or self._settings.get("head_calibration") or "none"
         return calibrated == "none" and method.fixed_head is None
 
-    def fewer_epochs(self, instead: str = "") -> str:
+    def fewer_epochs(self, instead: str) -> str:
         """Less local training, or something instead of it."""
         epochs = self._number("local_epochs")
-        if epochs is None or epochs < 2:
-            less = self._rate(1 / 3)
+        if self._few and not self._too_large:
+            less = self._rounds()
+        elif self._kinds & _TOO_LITTLE and not self._too_large:
+            return f"Next: {instead}."
+        elif epochs is None or epochs < 2:
+            less = self._smaller()
         else:
             less = f"--local_epochs={epochs // 2:g} (now {epochs:g})"
-        return f"Next: {instead}{less}."
+        return f"Next: {instead}, or {less}."
 
     def patience(self) -> str:
         patience = self._number("early_stopping_patience")
@@ -580,10 +635,10 @@ def of_clients(clients: Sequence[Client], advice: _Advice | None = None) -> Iter
             "below global",
             "over_global",
             "worse than the global model",
-            "the global model there, or ",
+            "the global model there",
         ),
-        ("below local", "over_local", "worse than training alone", "--algorithm=local there, or "),
-        ("below before", "over_before", "worse than before its local steps", ""),
+        ("below local", "over_local", "worse than training alone", "--algorithm=local there"),
+        ("below before", "over_before", "worse than before its local steps", _BEFORE),
     ):
         lost = [
             (gain, each.name)
@@ -625,6 +680,23 @@ def listed_losses(lost: Iterable[tuple[float, str]]) -> str:
 def label(name: str) -> str:
     """The name of a client; a bare number would be taken for a value."""
     return f"client {name}" if name.isdecimal() else text.name_of(name)
+
+
+# Comparisons.
+
+_RATES = re.compile(r"client_learning_rate=(\d\S*) \(now (\d\S*)\)")
+
+
+def agreeing(found: Sequence[Finding]) -> list[Finding]:
+    """Findings of runs with the same flags, without opposite advice about their learning rate."""
+    rates = [_RATES.search(finding.next) for finding in found]
+    if len({float(rate[1]) > float(rate[2]) for rate in rates if rate}) < 2:
+        return [*found]
+    said = iter([_TUNE])
+    return [
+        finding._replace(next=next(said, "")) if rate else finding
+        for finding, rate in zip(found, rates, strict=True)
+    ]
 
 
 # Grids of sweeps.
@@ -682,8 +754,8 @@ def of_grid(
             "edge",
             f"The chosen {name}={value} is the {'smallest' if is_least else 'largest'} value "
             "of the grid, so the best may lie outside.",
-            f"Next: the same command with --grid={name}={','.join(grid)}, which repeats no finished "
-            "run.",
+            f"Next: the same command with --grid={name}={','.join(grid)}, which repeats no "
+            "finished run.",
         )
 
 

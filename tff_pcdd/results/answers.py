@@ -388,16 +388,20 @@ def _losers(sites: SiteGains, where: str) -> Iterator[Finding]:
         )
 
 
-def of_runs(results: Results) -> Iterator[Finding]:
+def of_runs(results: Results) -> list[Finding]:
     """The findings of single runs, one line for each kind."""
+    lines = []
     for kind, what in _REPEATED.items():
         own = [(run, found) for run in results for found in run.findings if found.kind == kind]
         if own:
             labels = [run.label for run, _ in own]
             advice = [found.next for _, found in own if found.next]
-            yield Finding(
-                kind,
-                f"{what} in {len(own)} of {text.plural(len(results), 'run')}: "
-                f"{text.listed(labels)}.",
-                max(advice, key=advice.count, default=""),
+            lines.append(
+                Finding(
+                    kind,
+                    f"{what} in {len(own)} of {text.plural(len(results), 'run')}: "
+                    f"{text.listed(labels)}.",
+                    max(advice, key=advice.count, default=""),
+                )
             )
+    return findings.agreeing(lines)
