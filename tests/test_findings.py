@@ -275,6 +275,30 @@ def test_personal_models_that_have_been_trained_for_two_rounds_are_trained_furth
     assert finding.next == "Next: the global model there, or --rounds=10 (now 2)."
 
 
+def personal(before, after, samples, **settings):
+    """A good run whose personal models have these accuracies at each of 5 clients."""
+    measured = clients(*[(samples, before, after, after)] * 5)
+    summary = {"pa_before_final": before, "pa_final": after}
+    return Run(learned(90), clients=measured, summary=summary, settings=settings)
+
+
+def test_local_training_that_makes_personal_models_worse():
+    """At no single client is the difference more than chance."""
+    [finding] = personal(90.0, 75.0, 30).found()
+    assert finding == (
+        "after local",
+        "PA is 75.0 % after local training, and was 90.0 % before it: local training makes the "
+        "personal models worse.",
+        "Next: --personal_model=before in tasks.export, or --local_epochs=2 (now 5).",
+    )
+    [finding] = personal(90.0, 75.0, 30, local_epochs=1).found()
+    assert finding.next.endswith("or --client_learning_rate=0.003 (now 0.01).")
+    # Four points, and seven where two standard errors are 11.3.
+    assert {found.kind for found in personal(90.0, 86.0, 10_000).found()} == {"below before"}
+    assert 2 * 100 * math.sqrt(2 * 0.8 * 0.2 / 20 / 5) > 11
+    assert personal(83.0, 76.0, 20).found() == []
+
+
 HARM = clients((80, 90.0, 60.0, 60.0))
 NEVER = np.array([[50, 0, 0], [0, 48, 0], [20, 30, 0]])
 

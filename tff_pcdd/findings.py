@@ -197,12 +197,13 @@ def _found(
         yield from _never_predicted(evidence, advice, kinds)
         yield from _groups(summary, advice, kinds)
         yield from _shape(evidence, history, advice, kinds)
+        yield from _after_local(evidence, summary, advice)
         yield from of_clients(evidence.clients, advice)
 
 
 # Kinds of findings that larger steps would make worse, that ask for larger ones, and that say that
 # personal models have been trained for too long, unless the model they start from is to blame.
-_TOO_LARGE = {"diverged", "excluded", "lost", "unstable", "below before"}
+_TOO_LARGE = {"diverged", "excluded", "lost", "unstable", "after local", "below before"}
 _TOO_LITTLE = {"one answer", "chance", "personal chance", "flat"}
 _WORSE = {"below global", "below local"}
 
@@ -583,6 +584,33 @@ def _test_error(evidence: Evidence, accuracy: float) -> float:
         return 0.0
     share = accuracy / 100
     return 100 * math.sqrt(2 * share * (1 - share) / evidence.of_global.sum())
+
+
+def _after_local(
+    evidence: Evidence, summary: Mapping[str, Any], advice: _Advice
+) -> Iterator[Finding]:
+    """Local training that makes the personal models worse on average."""
+    before, after = summary.get("pa_before_final"), summary.get("pa_final")
+    if not isinstance(before, int | float) or not isinstance(after, int | float):
+        return
+    if before - after > DROP and before - after > ERRORS * _personal_error(evidence.clients):
+        yield Finding(
+            "after local",
+            f"PA is {after:.1f} % after local training, and was {before:.1f} % before it: local "
+            "training makes the personal models worse.",
+            advice.fewer_epochs(_BEFORE),
+        )
+
+
+def _personal_error(clients: Sequence[Client]) -> float:
+    """The standard error of the difference of PA before and after local training, in points."""
+    pairs = [(each.values["pa_before"], each.values["pa"], each.test) for each in clients]
+    variances = [
+        sum(share * (1 - share) / samples for share in (before / 100, after / 100))
+        for before, after, samples in pairs
+        if before is not None and after is not None and samples
+    ]
+    return 100 * math.sqrt(sum(variances)) / len(variances) if variances else 0.0
 
 
 # Clients. A difference counts if it is that of at least two test samples, and outside the interval

@@ -38,6 +38,7 @@ _REPEATED = {
     "groups": "Nothing is classified correctly of some group of classes",
     "flat": "The curve has not changed since the first round",
     "unstable": "The last round is far below the best one",
+    "after local": "Local training makes the personal models worse",
     "rising": "Accuracy was still rising",
 }
 
