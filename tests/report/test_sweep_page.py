@@ -2,6 +2,8 @@
 
 import csv
 import json
+import pathlib
+import shlex
 
 import pytest
 
@@ -66,12 +68,56 @@ def test_a_sweep_over_settings(tmp_path):
     assert "The chosen client_learning_rate=0.1 is the largest value of the grid" in shown
     assert "with --grid=client_learning_rate=0.01,0.03,0.1,0.3, which" in shown
     assert "local_epochs=1 is the smallest" not in shown, "there is no smaller one"
-    assert "python -m tasks.train --flagfile=best.flags" in shown
+    assert "python -m tasks.train --config=" in shown
     assert "digits, P10C2" in tree.texts[0]
     # The heat map has a cell for each point, and one of them is marked.
     cells = [a["class"] for a in tree.all("td") if a.get("class", "").startswith("s")]
     assert len(cells) == 6
     assert [color for color in cells if "picked" in color] == ["s16 picked"]
+
+
+def settings_of(command):
+    """The settings that the arguments of a command on a page stand for."""
+    program, *arguments = shlex.split(command)[2:]
+    assert program == "tasks.train"
+    return dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
+
+
+def test_the_command_has_the_data_of_the_sweep(tmp_path, monkeypatch):
+    """It runs from where the sweep was started, and shows no path of data."""
+    monkeypatch.chdir(tmp_path)
+    make_sweep(pathlib.Path("runs/my sweep"))
+    point = "client_learning_rate=0.1,local_epochs=1"
+    for path in pathlib.Path("runs/my sweep").glob("*/seed_*/config.json"):
+        settings = {**json.loads(path.read_text()), "data_dir": "/private", "import": {"mine": ""}}
+        path.write_text(json.dumps(settings))
+    tree = page(sweep_dir=pathlib.Path("runs/my sweep"))
+    [command] = [text for text in tree.texts if text.startswith("python")]
+    assert settings_of(command) == {
+        "import": "mine",
+        "config": f"runs/my sweep/{point}/seed_0/config.json",
+        "output_dir": "runs/best",
+    }
+    assert pathlib.Path(settings_of(command)["config"]).is_file()
+    assert "/private" not in " ".join(tree.texts)
+    # Without the directories of the runs, the flagfile is what is left.
+    for path in pathlib.Path("runs/my sweep").glob("*/seed_*/config.json"):
+        path.unlink()
+    tree = page(sweep_dir=pathlib.Path("runs/my sweep"))
+    assert "Next: train with the chosen settings; give the other settings again." in tree.texts
+    [command] = [text for text in tree.texts if text.startswith("python")]
+    assert settings_of(command)["flagfile"] == "runs/my sweep/best.flags"
+
+
+def test_each_method_has_a_command_of_its_own(tmp_path):
+    make_method_sweep(tmp_path)
+    make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedgela"), seeds=(1, 2))
+    tree = page(sweep_dir=tmp_path)
+    commands = [settings_of(text) for text in tree.texts if text.startswith("python")]
+    # FedGELA's VA is the highest.
+    assert [command["config"] for command in commands] == [
+        f"{tmp_path}/comparison/{method}/seed_1/config.json" for method in ("fedgela", "fedavg")
+    ]
 
 
 def test_the_criterion_is_the_one_by_which_the_chosen_point_is_the_best(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tff_pcdd.errors import shown
@@ -94,9 +95,29 @@ def comparison_command(
     return _quoted("compare", flags)
 
 
-def _quoted(program: str, flags: Sequence[str]) -> str:
-    quoted = [shlex.quote(shown(flag)) for flag in [*flags, "--output_dir=runs/again"]]
+def saved_command(config: Path, settings: Mapping[str, Any]) -> str:
+    """The command that trains with all settings of a run, paths too, from its config.json.
+
+    Args:
+        config: the file, from the working directory.
+        settings: the settings in it.
+    """
+    return _quoted("train", [*_imports(settings), f"--config={config}"], "runs/best")
+
+
+def chosen_command(flagfile: Path) -> str:
+    """The command that trains with the settings in a flagfile."""
+    return _quoted("train", [f"--flagfile={flagfile}"], "runs/best")
+
+
+def _quoted(program: str, flags: Sequence[str], output_dir: str = "runs/again") -> str:
+    quoted = [shlex.quote(shown(f, len(f))) for f in [*flags, f"--output_dir={output_dir}"]]
     return " ".join([f"python -m tasks.{program}", *quoted])
+
+
+def _imports(settings: Mapping[str, Any]) -> list[str]:
+    modules = settings.get(imports.KEY)
+    return [f"--import={name}" for name in modules] if isinstance(modules, dict) else []
 
 
 def _flags(runs: Sequence[Mapping[str, Any]], left_out: Collection[str]) -> list[str]:
@@ -104,9 +125,7 @@ def _flags(runs: Sequence[Mapping[str, Any]], left_out: Collection[str]) -> list
     first = runs[0]
     chosen = {row.name for settings in runs for row in rows(settings) if row.chosen}
     chosen.difference_update(left_out, [imports.KEY])
-    flags = []
-    if isinstance(modules := first.get(imports.KEY), dict):
-        flags += [f"--import={name}" for name in modules]
+    flags = _imports(first)
     for row in rows(first):
         value = first.get(row.name)
         shared = all(settings.get(row.name) == value for settings in runs)

@@ -93,18 +93,49 @@ def content(directory: Directory) -> dict[str, Any]:
     return values
 
 
-def _config(
-    directory: Directory, pattern: str, method: str | None = None
-) -> ExperimentConfig | None:
-    """The settings of one of the runs, or of those in the folder of a method."""
+def _run(
+    directory: Directory, pattern: str, name: str | None = None
+) -> tuple[Path, Mapping[str, Any]] | None:
+    """The config.json of one of the runs, or of those in the folder of a point or a method."""
     for folder in directory.folders(pattern):
-        if method not in (None, folder.parent.name):
+        if name not in (None, folder.parent.name):
             continue
-        name = (folder / CONFIG).relative_to(directory.path).as_posix()
-        settings = directory.attempt(name, directory.json, name)
+        file = (folder / CONFIG).relative_to(directory.path).as_posix()
+        settings = directory.attempt(file, directory.json, file)
         if settings is not None:
-            return settings_table.configuration(settings)
+            return folder / CONFIG, settings
     return None
+
+
+def _config(directory: Directory, pattern: str, name: str | None = None) -> ExperimentConfig | None:
+    """The settings of such a run."""
+    run = _run(directory, pattern, name)
+    return None if run is None else settings_table.configuration(run[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """The command that trains with chosen settings.
+
+    Attributes:
+        chosen: the point or the method.
+        text: the command, as it is typed where the sweep was started.
+        complete: whether it names all other settings too, such as those of the data.
+    """
+
+    chosen: str
+    text: str
+    complete: bool
+
+
+def _command(directory: Directory, pattern: str, chosen: str, flagfile: str) -> Command:
+    """The command of the run of a point or a method; if there is none, that of its flagfile."""
+    run = _run(directory, pattern, chosen)
+    if run is None:
+        text = settings_table.chosen_command(directory.path / flagfile)
+    else:
+        text = settings_table.saved_command(*run)
+    return Command(name_of(chosen), text, run is not None)
 
 
 def _title(what: str, config: ExperimentConfig | None, tried: Collection[str] = ()) -> str:
@@ -120,7 +151,8 @@ def _title(what: str, config: ExperimentConfig | None, tried: Collection[str] = 
 
 
 def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    config = _config(directory, f"*/seed_*/{CONFIG}")
+    runs = f"*/seed_*/{CONFIG}"
+    config = _config(directory, runs)
     flags = directory.attempt(FLAGS, directory.text, FLAGS) or ""
     by_point: dict[str, list[Mapping[str, str]]] = {}
     for row in cells:
@@ -175,7 +207,8 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         "findings": [*findings.of_choice(complete, chosen, config)],
         "table": Table(columns, [_row(point) for point in points]),
         "heat": _heat(points),
-        "flags": [(FLAGS, flags)] if flags else [],
+        "commands": [_command(directory, runs, chosen, FLAGS)] if flags else [],
+        "flags": flags.splitlines(),
         "link": "",
         "all_points": None,
         "first": "settings",
@@ -346,8 +379,9 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
         Column("rounds", "rounds that all points have trained together"),
     ]
     compared = (directory.path / COMPARISON / REPORT).is_file()
-    names = [f"{BEST}/{method}.flags" for method in chosen if Path(method).name == method]
-    flags = [(name, directory.attempt(name, directory.text, name) or "") for name in names]
+    order = [row.name for row in rows]
+    best_first = sorted(chosen, key=lambda method: order.index(name_of(method)))
+    flagfiles = {name: f"{BEST}/{name}.flags" for name in best_first if Path(name).name == name}
     return {
         "title": _title(
             text.listed([name_of(name) for name in by_method], 4), _config(directory, finals)
@@ -359,7 +393,12 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
         "findings": found,
         "table": Table(columns, rows),
         "heat": None,
-        "flags": [(name, content) for name, content in flags if content],
+        "commands": [
+            _command(directory, finals, method, name)
+            for method, name in flagfiles.items()
+            if directory.attempt(name, directory.text, name)
+        ],
+        "flags": [],
         "link": f"./{COMPARISON}/{REPORT}" if compared else "",
         "all_points": Table([columns[0], Column("rounds", "rounds it has trained")], every),
         "first": "method",
