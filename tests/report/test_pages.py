@@ -10,7 +10,7 @@ import shlex
 import numpy as np
 import pytest
 
-from tests.report.directories import make_comparison, make_run, write_checkpoint
+from tests.report.directories import make_comparison, make_run, write_checkpoint, write_csv
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.report import settings_table, write_report
 from tff_pcdd.settings import describe
@@ -94,6 +94,24 @@ def comparison(tmp_path_factory):
     directory = tmp_path_factory.mktemp("reports") / "comparison"
     make_comparison(directory, alone=True)
     return directory
+
+
+def test_finished_runs_that_the_page_leaves_out_are_named(tmp_path):
+    """As after a comparison of fewer methods and seeds in the same directory."""
+    make_comparison(tmp_path, algorithms=("fedavg", "fedgela"), seeds=(0, 1))
+    assert "in this directory that" not in " ".join(page(comparison_dir=tmp_path).texts)
+    path = tmp_path / "comparison.csv"
+    with open(path, newline="") as file:
+        rows = [*csv.DictReader(file)]
+    kept = [row for row in rows if (row["algorithm"], row["seed"]) == ("fedavg", "0")]
+    assert len(kept) == 1
+    write_csv(path, [*rows[0]], [[*row.values()] for row in kept])
+    # One that is not finished has nothing to show.
+    (tmp_path / "fedgela/seed_1/summary.json").unlink()
+    assert (
+        "2 finished runs in this directory that the last comparison here did not name: "
+        "fedavg/seed_1, fedgela/seed_0. Next: name their methods and seeds too"
+    ) in " ".join(page(comparison_dir=tmp_path).texts)
 
 
 def test_a_run(run):

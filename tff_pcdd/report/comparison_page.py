@@ -169,6 +169,14 @@ def _findings(directory: Directory, results: Results) -> Iterator[Finding]:
             f"{what}{text.listed(diverged)}.",
             "Next: a smaller --client_learning_rate for these methods.",
         )
+    if others := comparison.left_out(directory, results):
+        number = text.plural(len(others), "finished run")
+        yield Finding(
+            "left out",
+            f"{number} in this directory that the last comparison here did not name: "
+            f"{text.listed([name_of(other) for other in others])}.",
+            "Next: name their methods and seeds too to have them on this page.",
+        )
     excluded = [f"{label} ({text.plural(n, 'time')})" for label, n in results.excluded()]
     if excluded:
         what = f"Clients were excluded because of NaN or infinities in {text.listed(excluded)}."

@@ -78,6 +78,17 @@ def _summaries(directory: Directory) -> dict[str, tuple[Path, Mapping[str, Any]]
     return found
 
 
+def left_out(directory: Directory, results: Sequence[Result]) -> list[str]:
+    """The folders of finished runs in the directory that the comparison has not named."""
+    named = {result.folder for result in results}
+    return [
+        folder.relative_to(directory.path).as_posix()
+        for pattern in _FOLDERS
+        for folder in directory.folders(pattern)
+        if folder not in named and (folder / SUMMARY).is_file()
+    ]
+
+
 def settings(
     directory: Directory, results: Sequence[Result]
 ) -> list[tuple[Result, Mapping[str, Any]]]:
