@@ -9,6 +9,10 @@ import pytest
 
 from tff_pcdd import methods
 from tff_pcdd import report as report_package
+from tff_pcdd.experiment.history import History
+from tff_pcdd.report import method_tables
+from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.studies import comparison_plots
 from tff_pcdd.training import colors
 
 # What a reader without one kind of cones sees, in linear RGB: Viénot, Brettel and Mollon 1999, and
@@ -83,6 +87,40 @@ def test_each_method_has_a_style_of_its_own():
     assert styles["fedgela"] == ("#0b6bc8", ())
     # FedAvg apart, the first eight differ by their color.
     assert len({style.color for style in styles.values() if not style.dashes}) == 9
+
+
+def test_methods_of_a_picture_have_different_colors_as_long_as_there_are_any():
+    """CCVR's and FedETF's styles have one color, and the methods after the eighth are dashed."""
+    assert colors.of_method("ccvr").color == colors.of_method("fedetf").color
+    every = [name for name in methods.names() if name != "fedavg"]
+    rng = np.random.default_rng(0)
+    pictures = [["ccvr", "fedetf"], *(rng.choice(every, 8, replace=False) for _ in range(50))]
+    for names in pictures:
+        styles = colors.of_methods(["fedavg", *names])
+        assert len({style.color for style in styles.values()}) == 1 + len(names)
+        assert colors.of_methods(rng.permutation(["fedavg", *names])) == styles
+    # CCVR is drawn more often, and keeps its own.
+    assert colors.of_methods(["fedetf", "ccvr"])["ccvr"] == colors.of_method("ccvr")
+    for number in (9, 12, 20, 40):
+        for _ in range(20):
+            names = rng.choice(every, number, replace=False)
+            styles = colors.of_methods(names)
+            assert len({*styles.values()}) == number
+            assert len({style.color for style in styles.values()}) == 8
+    assert colors.of_methods(methods.names()) == {n: colors.of_method(n) for n in methods.names()}
+
+
+def test_the_charts_of_a_comparison_do_not_share_a_color():
+    history = History(["round", "ga", "pa"])
+    for number in (1, 2):
+        history.append({"round": number, "ga": 50.0 + number, "pa": 60.0})
+    runs = [
+        Result("P", m, "0", False, {}, load_history=lambda: history) for m in ("ccvr", "fedetf")
+    ]
+    for chart in method_tables.curves(Results(runs)):
+        assert len({line.color for line in chart.lines}) == 2
+    _, panels = comparison_plots.curves({"P": {"ccvr": [history], "fedetf": [history]}}, "")
+    assert len({line.get_color() for line in panels[0].get_lines()}) == 2
 
 
 def test_a_method_that_is_not_registered_has_one_too():

@@ -114,10 +114,10 @@ def costs(results: Results) -> Table:
 
 def curves(results: Results) -> list[charts.Chart]:
     """GA and PA over the rounds, averaged over seeds; the legend is sorted by the last value."""
-    methods = results.by_method()
+    methods, styles = results.by_method(), colors.of_methods(results.methods)
     drawn = []
     for column, title in (("ga", "GA (%): global model"), ("pa", "PA (%): personal models")):
-        lines = [_line(method, runs, column) for method, runs in methods.items()]
+        lines = [_line(m, runs, column, styles[m]) for m, runs in methods.items()]
         lines = [line for line in lines if line.points]
         lines.sort(key=lambda line: -line.points[-1][1])
         if chart := charts.chart(title, lines, percent=True):
@@ -125,9 +125,9 @@ def curves(results: Results) -> list[charts.Chart]:
     return drawn
 
 
-def _line(method: str, runs: Results, column: str) -> charts.Line:
+def _line(method: str, runs: Results, column: str, style: colors.Style) -> charts.Line:
     """The mean curve of a method."""
     common = runs.curve(column)
     points = [(number, statistics.fmean(values)) for number, values in common]
     spread = [statistics.stdev(values) for _, values in common if len(values) > 1]
-    return charts.Line(method, points, spread, colors.of_method(method))
+    return charts.Line(method, points, spread, style)

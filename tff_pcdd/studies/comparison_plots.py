@@ -194,7 +194,10 @@ def _methods(results: Results) -> list[str]:
 
 def _styles(names: Sequence[str]) -> dict[str, dict]:
     """A color and line style for each method."""
-    styles = {name: {**colors.of_method(name).of_line(), "linewidth": 1.5} for name in names}
+    styles = {
+        name: {**style.of_line(), "linewidth": 1.5}
+        for name, style in colors.of_methods(names).items()
+    }
     if BASELINE in styles:
         styles[BASELINE] |= {"linewidth": 2.2, "zorder": 3}
     return styles

@@ -1,6 +1,7 @@
-"""Colors and dashes of curves, the same in all pictures and pages.
+"""Colors and dashes of curves, the same in all pictures and pages as far as there are colors.
 
-Each method and each measure has a style of its own. Any two of `CURVES`, and black, differ by at
+Each method and each measure has a style of its own; in a picture, methods whose styles have one
+color get other ones that are free. Any two of `CURVES`, and black, differ by at
 least 20 in CIE L*a*b* for readers with all kinds of cones and for those who lack one, on a white
 page and, inverted, on a dark one. After eight curves, dashes are the second key.
 """
@@ -8,6 +9,7 @@ page and, inverted, on a dark one. After eight curves, dashes are the second key
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tff_pcdd import methods
@@ -77,14 +79,43 @@ def of_method(name: str) -> Style:
     A method that is not registered, such as one of an imported module in the results of another
     user, has a style that depends on its name.
     """
-    if name == BASELINE:
-        return Style(BLACK)
+    return Style(BLACK) if name == BASELINE else numbered(_number(name))
+
+
+def _number(name: str) -> int:
+    """The number of the style of a method other than FedAvg."""
     known = methods.registry.classes()
     # Methods of users come last, so that they change the style of no other.
     order = sorted(known, key=lambda each: not known[each].__module__.startswith("tff_pcdd."))
     order = [*_FIRST, *(each for each in order if each not in (*_FIRST, BASELINE))]
-    number = order.index(name) if name in order else len(_FIRST) + zlib.crc32(name.encode()) % 40
-    return numbered(number)
+    return order.index(name) if name in order else len(_FIRST) + zlib.crc32(name.encode()) % 40
+
+
+def of_methods(names: Iterable[str]) -> dict[str, Style]:
+    """The styles of the methods of a picture: no two are equal, nor their colors if these suffice.
+
+    They depend on which methods there are, but not on their order.
+    """
+    found: dict[str, Style] = {}
+    left = []
+    ranked = sorted({*names} - {BASELINE}, key=lambda name: (_number(name), name))
+    for name in ranked:
+        style = of_method(name)
+        if style.color in {other.color for other in found.values()}:
+            left.append(name)
+        else:
+            found[name] = style
+    for name in left:
+        style, used = of_method(name), {*found.values()}
+        colors = {other.color for other in used}
+        free = [color for color in CURVES if color not in colors]
+        if free:
+            style = style._replace(color=free[0])
+        elif style in used:
+            every = map(numbered, range(len(CURVES) * len(DASHES)))
+            style = next((each for each in every if each not in used), style)
+        found[name] = style
+    return {name: found.get(name, Style(BLACK)) for name in names}
 
 
 def of_measure(name: str) -> Style:
