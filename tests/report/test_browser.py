@@ -5,6 +5,8 @@ import io
 import re
 from xml.etree import ElementTree
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
 from tests.report import browser
@@ -62,6 +64,34 @@ def test_nothing_is_wider_than_the_window(chromium, pages, name, width):
         "Math.min(...[...document.querySelectorAll('body *')].filter(e => e.innerText)"
         ".map(e => parseFloat(getComputedStyle(e).fontSize)))"
     ) >= 11  # fmt: skip
+
+
+def test_a_table_that_goes_on_has_a_shade_at_its_edge(chromium, pages, tmp_path):
+    """As long as there is more to the right, and only then."""
+    page, box = chromium.open(pages["comparison"], 700), "document.querySelector('.wide')"
+    assert page.evaluate(f"{box}.scrollWidth > {box}.clientWidth")
+
+    def edge():
+        """The color of the page, and those along the upper right edge of the box."""
+        page.picture(tmp_path / "page.png")
+        right, top = page.evaluate(
+            f"(() => {{ const r = {box}.getBoundingClientRect();"
+            "return [r.right + scrollX, r.top + scrollY]; })()"
+        )
+        pixels = plt.imread(tmp_path / "page.png")[..., :3]
+        return pixels[2, 2], pixels[round(top) + 3, round(right) - 30 : round(right) - 1]
+
+    white, shaded = edge()
+    brightness = shaded.mean(axis=1)
+    assert brightness[-1] < 0.85 < 0.99 < white.mean()
+    assert np.all(np.diff(brightness) <= 0.01)
+    page.evaluate(f"{box}.scrollLeft = 10000")
+    white, plain = edge()
+    np.testing.assert_array_equal(plain, np.broadcast_to(white, plain.shape))
+    page.resize(1400, 900)
+    page.evaluate(f"{box}.style.width = {box}.scrollWidth + 100 + 'px'")
+    white, plain = edge()
+    np.testing.assert_array_equal(plain, np.broadcast_to(white, plain.shape))
 
 
 @pytest.mark.parametrize("name", ["run", "large", "comparison", "sweep", "index"])
