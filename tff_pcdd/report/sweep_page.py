@@ -12,7 +12,7 @@ import numpy as np
 
 from tff_pcdd import findings, measures, tables, text
 from tff_pcdd.data import DataConfig
-from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import settings_table, shades
@@ -78,12 +78,9 @@ def content(directory: Directory) -> dict[str, Any]:
         reason = f"holds no sweep: there is no {SWEEP_TABLE}"
         raise SettingError("sweep_dir", directory.path, reason) from None
     cells = [dict(zip(header, row, strict=True)) for row in rows]
-    try:
+    with directory.checked(SWEEP_TABLE):
         read = _methods if "chosen" in header else _settings
         values = read(directory, cells)
-    except (KeyError, ValueError) as error:
-        reason = f"there is no column {error}" if isinstance(error, KeyError) else str(error)
-        raise DamagedFileError(f"{directory.path / SWEEP_TABLE} is damaged ({reason})") from None
     if (directory.path / FAILURES).exists():
         what = f"Some runs have failed; their errors are in {FAILURES}."
         values["findings"].insert(

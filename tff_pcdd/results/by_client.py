@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from tff_pcdd import measures, tables
-from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.results.reading import Directory, count, number
 from tff_pcdd.text import name_of
 from tff_pcdd.training.clients_table import Site
@@ -46,17 +45,15 @@ def read(directory: Directory) -> Sites:
         DamagedFileError: it is damaged.
     """
     header, rows = directory.table(CLIENTS)
-    if "warning" not in header:
-        raise _damaged(directory, KeyError("warning"))
-    # The names of classes are anything, even "samples": their columns are told by position.
-    rest = header[header.index("warning") + 1 :]
-    classes = [*itertools.takewhile(lambda name: name.startswith(_TRAIN), rest)]
-    first = len(header) - len(rest)
-    try:
+    with directory.checked(CLIENTS):
+        if "warning" not in header:
+            raise KeyError("warning")
+        # The names of classes are anything, even "samples": their columns are told by position.
+        rest = header[header.index("warning") + 1 :]
+        classes = [*itertools.takewhile(lambda name: name.startswith(_TRAIN), rest)]
+        first = len(header) - len(rest)
         sites = [_site(dict(zip(header[:first], row, strict=False))) for row in rows]
         counts = [[count(cell) for cell in row[first : first + len(classes)]] for row in rows]
-    except (ValueError, KeyError) as error:
-        raise _damaged(directory, error) from None
     names = [name_of(name.removeprefix(_TRAIN)) for name in classes]
     return Sites(sites, names, np.array(counts, np.int64).reshape(len(rows), len(classes)))
 
@@ -69,15 +66,8 @@ def read_all(directory: Directory) -> list[Site]:
         DamagedFileError: it is damaged.
     """
     header, rows = directory.table(CLIENTS)
-    try:
+    with directory.checked(CLIENTS):
         return [_site(dict(zip(header, row, strict=True))) for row in rows]
-    except (ValueError, KeyError) as error:
-        raise _damaged(directory, error) from None
-
-
-def _damaged(directory: Directory, error: Exception) -> DamagedFileError:
-    reason = f"there is no column {error}" if isinstance(error, KeyError) else str(error)
-    return DamagedFileError(f"{directory.path / CLIENTS} is damaged ({reason})")
 
 
 def _site(cells: Mapping[str, str]) -> Site:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.results import evidence
 from tff_pcdd.results.reading import Directory, number
@@ -30,7 +29,7 @@ def read(directory: Directory) -> Results:
     header, rows = directory.table(COMPARISON_TABLE)
     found = _summaries(directory)
     results = []
-    try:
+    with directory.checked(COMPARISON_TABLE):
         for row in rows:
             cells = dict(zip(header, row, strict=True))
             digest = cells.get("config_digest", "")
@@ -51,11 +50,6 @@ def read(directory: Directory) -> Results:
                     load_findings=functools.partial(evidence.findings_of, folder, summary),
                 )
             )
-    except KeyError as error:
-        reason = f"there is no column {error}"
-        raise DamagedFileError(
-            f"{directory.path / COMPARISON_TABLE} is damaged ({reason})"
-        ) from None
     return Results(results)
 
 

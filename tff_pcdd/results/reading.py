@@ -5,6 +5,7 @@ A file that is missing or damaged is described in one line, and the report goes 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import zipfile
@@ -89,6 +90,19 @@ class Directory:
             return files.read_bytes(path).decode()
         except (OSError, ValueError) as error:
             raise DamagedFileError(f"{path} is damaged ({error})") from None
+
+    @contextlib.contextmanager
+    def checked(self, name: str) -> Iterator[None]:
+        """A block that takes values from a file.
+
+        Raises:
+            DamagedFileError: the block raised a KeyError of a column, or a ValueError.
+        """
+        try:
+            yield
+        except (KeyError, ValueError) as error:
+            reason = f"there is no column {error}" if isinstance(error, KeyError) else str(error)
+            raise DamagedFileError(f"{self.path / name} is damaged ({reason})") from None
 
     def json(self, name: str) -> dict[str, Any]:
         """A JSON object.
