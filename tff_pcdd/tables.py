@@ -24,6 +24,11 @@ def deviation(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
+def mean(values: Collection[float]) -> float | None:
+    """The mean of values; None without any."""
+    return statistics.fmean(values) if values else None
+
+
 def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
     """Mean ± sample standard deviation; no deviation of one value, and a dash without values.
 

@@ -16,10 +16,6 @@ from tff_pcdd.tables import BASELINE
 from tff_pcdd.training import colors
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
-
-
 def accuracies(results: Results, clients: Sequence[Site]) -> Table:
     """The accuracies of each method, and what it gains over training alone.
 
@@ -40,7 +36,7 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
     for method in answers.ordered(results):
         runs = results.of(method=method)
         found = {key: runs.values(key) for key in keys}
-        cells = [(tables.cell(key, values), _mean(values)) for key, values in found.items()]
+        cells = [(tables.cell(key, values), tables.mean(values)) for key, values in found.items()]
         if compared:
             cells.append(_over_local(gains.get(method, [])))
         if clients:
@@ -49,10 +45,10 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
             cells.append((text.percent(lowest), lowest))
         usable, diverged = len(runs.usable), len(runs.diverged)
         cells.append((tables.count(usable, usable, diverged), usable))
-        note, ga = "", _mean(found["ga_final"])
+        note, ga = "", tables.mean(found["ga_final"])
         if by_client.without_global_model([site for site in clients if site.run[1] == method]):
             note, ga = "no global model; GA: mean of the personal models", None
-        rows.append(Row(method, cells, (ga, _mean(found["pa_final"])), note))
+        rows.append(Row(method, cells, (ga, tables.mean(found["pa_final"])), note))
     ranked = [index for index, key in enumerate(keys) if not tables.is_own(key)]
     return Table(columns, _with_best(rows, ranked))
 
@@ -76,7 +72,7 @@ def _with_best(rows: Sequence[Row], compared: Sequence[int]) -> list[Row]:
 
 def _over_local(gains: Sequence[float]) -> tuple[str, float | None]:
     """PA minus that of the run of `local` with the same seed, averaged over seeds."""
-    gain = _mean(gains)
+    gain = tables.mean(gains)
     if gain is None:
         return tables.NO_VALUE, None
     _, sign, deviation = tables.spread(gains, 1).partition(" ± ")
@@ -99,7 +95,7 @@ def costs(results: Results) -> Table:
         seconds = runs.mean("seconds_per_round")
         ratio = seconds / baseline if seconds is not None and baseline else None
         ways = ("upload_bytes", "download_bytes")
-        sent, received = (_mean(runs.bytes_per_client(way)) for way in ways)
+        sent, received = (tables.mean(runs.bytes_per_client(way)) for way in ways)
         kept = runs.mean("personal_parameters_per_client")
         cells = [
             (tables.NO_VALUE if seconds is None else f"{seconds:.3f}", seconds),

@@ -26,8 +26,8 @@ _WIDE = 8
 def color(level: int) -> str:
     """The color of a shade, from 0 to LEVELS - 1."""
     share = level / (LEVELS - 1)
-    rgb = np.round(_LIGHTEST + share * (_DARKEST - _LIGHTEST)).astype(int)
-    return "#" + "".join(f"{value:02x}" for value in rgb)
+    rgb = np.round(_LIGHTEST + share * (_DARKEST - _LIGHTEST)).astype(np.uint8)
+    return f"#{rgb.tobytes().hex()}"
 
 
 def of_gain(gain: float, largest: float) -> str:
@@ -44,14 +44,18 @@ def of_gain(gain: float, largest: float) -> str:
 def _mixed(hexadecimal: str, step: int) -> str:
     """A color mixed with white."""
     share = step / STEPS
-    rgb = [int(hexadecimal[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(255 + share * (value - 255)):02x}" for value in rgb)
+    rgb = [round(255 + share * (value - 255)) for value in _rgb(hexadecimal)]
+    return f"#{bytes(rgb).hex()}"
+
+
+def _rgb(hexadecimal: str) -> list[int]:
+    return [*bytes.fromhex(hexadecimal[1:])]
 
 
 def luminance(hexadecimal: str) -> float:
     """The relative luminance of a color, as WCAG 2 defines it."""
-    rgb = [int(hexadecimal[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in rgb]
+    shares = [value / 255 for value in _rgb(hexadecimal)]
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in shares]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -115,9 +119,7 @@ def picture(levels: np.ndarray) -> str:
     """
     from matplotlib import image
 
-    palette = np.array(
-        [[int(color(i)[j : j + 2], 16) for j in (1, 3, 5)] for i in range(LEVELS)], np.uint8
-    )
+    palette = np.array([_rgb(color(level)) for level in range(LEVELS)], np.uint8)
     file = io.BytesIO()
     # By default, the file names the version of matplotlib.
     image.imsave(file, palette[levels], format="png", metadata={"Software": "tff_pcdd"})

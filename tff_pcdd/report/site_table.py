@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from tff_pcdd import text
+from tff_pcdd import tables, text
 from tff_pcdd.report import shades
 from tff_pcdd.results import by_client
 from tff_pcdd.results.answers import SiteGains
@@ -122,7 +121,7 @@ def of_comparison(found: Sequence[Site], methods: Sequence[str]) -> Table:
         known = [value for value in accuracies if value is not None]
         cells: list[tuple[str, float | None]] = [(text.whole(tested), tested)]
         cells += [*((text.percent(value), value) for value in accuracies)]
-        rows.append((statistics.fmean(known) if known else None, Row(text.name_of(name), cells)))
+        rows.append((tables.mean(known), Row(text.name_of(name), cells)))
     return _table(columns, rows)
 
 

@@ -46,7 +46,7 @@ class Point:
     @property
     def score(self) -> float | None:
         """The mean over seeds."""
-        return statistics.fmean(self.scores.values()) if self.scores else None
+        return tables.mean(self.scores.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         ):
             found = values(key)
             digits = 0 if key == measure.best_round else 1
-            beside.append((tables.spread(found, digits), _mean(found)))
+            beside.append((tables.spread(found, digits), tables.mean(found)))
         beside.append((tables.count(len(scores), len(own), len(own) - len(usable)), len(scores)))
         points.append(Point(name, scores, beside, name == chosen))
     points.sort(key=_worst_last)
@@ -211,10 +211,6 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         "first": "settings",
         "problems": directory.problems,
     }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
 
 
 def _worst_last(point: Point) -> tuple[bool, bool, float]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tff_pcdd import tables
 from tff_pcdd.experiment.history import History, in_common
 from tff_pcdd.findings import Finding
 
@@ -152,8 +153,7 @@ class Results(Sequence[Result]):
 
     def mean(self, key: str) -> float | None:
         """The mean of `values`; None without any."""
-        values = self.values(key)
-        return statistics.fmean(values) if values else None
+        return tables.mean(self.values(key))
 
     def by_seed(self, key: str, *, diverged: float | None = None) -> dict[str, float]:
         """A value by seed, of those runs of one method on one partition that have it.
