@@ -61,15 +61,14 @@ def content(directory: Directory) -> dict[str, Any]:
     lost = {(r.partition, r.method, r.seed) for r in results if r.diverged}
     every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
     clients = [site for site in every if site.run not in lost]
-    partitions = results.partitions
     answered = answers.read(results, clients)
-    parts = [_part(name, results, clients, answered) for name in partitions]
+    parts = [_part(name, results, clients, answered) for name in results.partitions]
     exported, all_cards = cards.read(directory)
     common, varied = settings_table.common_and_varied(settings) if settings else ([], [])
     chosen, defaults = settings_table.divided(common)
     return {
-        "title": _title(settings, results, partitions),
-        "sentence": _sentence(results, partitions),
+        "title": _title(settings, results),
+        "sentence": _sentence(results),
         "findings": [
             *_incomparable(found),
             *_findings(directory, results),
@@ -79,9 +78,9 @@ def content(directory: Directory) -> dict[str, Any]:
         ],
         "answers": [(answer.partition, answer.sentences()) for answer in answered],
         "parts": parts,
-        "command": _command(found, partitions),
+        "command": _command(found, results),
         "several_seeds": len({result.seed for result in results}) > 1,
-        "has_local": any(result.method == ALONE for result in results),
+        "has_local": ALONE in results.methods,
         "runs": [_run(directory, result) for result in results],
         "chosen": chosen,
         "defaults": defaults,
@@ -92,40 +91,39 @@ def content(directory: Directory) -> dict[str, Any]:
     }
 
 
-def _command(runs: Sequence[tuple[Result, Mapping[str, Any]]], partitions: Sequence[str]) -> str:
+def _command(runs: Sequence[tuple[Result, Mapping[str, Any]]], results: Results) -> str:
     """The command of the comparison; empty for several partitions, which have settings each."""
-    if not runs or len(partitions) > 1:
+    if not runs or len(results.partitions) > 1:
         return ""
     methods = list(dict.fromkeys(result.method for result, _ in runs))
     seeds = list(dict.fromkeys(result.seed for result, _ in runs))
     return settings_table.comparison_command([values for _, values in runs], methods, seeds)
 
 
-def _title(
-    settings: Sequence[tuple[str, Mapping[str, Any]]],
-    results: Results,
-    partitions: Sequence[str],
-) -> str:
-    methods = list(dict.fromkeys(result.method for result in results))
-    what = text.listed(methods, 4) if methods else "No finished runs"
+def _title(settings: Sequence[tuple[str, Mapping[str, Any]]], results: Results) -> str:
+    what = text.listed(results.methods, 4) if results else "No finished runs"
     if not settings:
         return what
     config = settings_table.configuration(settings[0][1])
     where = name_of(settings[0][1].get("dataset", "?"))
     if config is not None:
-        where = config.data.describe() if len(partitions) == 1 else config.data.describe_dataset()
+        where = (
+            config.data.describe()
+            if len(results.partitions) == 1
+            else config.data.describe_dataset()
+        )
     return f"{what} on {where}"
 
 
-def _sentence(results: Results, partitions: Sequence[str]) -> str:
+def _sentence(results: Results) -> str:
     """What was compared, in one sentence."""
-    methods = {result.method for result in results}
     seeds = {result.seed for result in results}
     rounds = [int(result.values.get("rounds") or 0) for result in results] or [0]
     least, most = min(rounds), max(rounds)
     return (
-        f"{text.plural(len(results), 'run')} of {text.plural(len(methods), 'method')} with "
-        f"{text.plural(len(seeds), 'seed')} on {text.plural(len(partitions), 'partition')}, "
+        f"{text.plural(len(results), 'run')} of {text.plural(len(results.methods), 'method')} "
+        f"with {text.plural(len(seeds), 'seed')} on "
+        f"{text.plural(len(results.partitions), 'partition')}, "
         f"each for {least if least == most else f'{least} to {most}'} rounds."
     )
 

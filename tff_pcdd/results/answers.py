@@ -260,7 +260,6 @@ def _choices(results: Results, tuned_with: Collection[int]) -> list[Choice]:
     partitions = results.partitions
     found = []
     for key, question, references in _QUESTIONS:
-        lacking = {"ga_final": "has_global_model"}.get(key)
         # By method, and for each partition by seed.
         values = {
             method: [own.of(partition=partition).by_seed(key) for partition in partitions]
@@ -270,7 +269,7 @@ def _choices(results: Results, tuned_with: Collection[int]) -> list[Choice]:
             method
             for method in values
             if not is_known(method, "baseline", False)
-            and (lacking is None or is_known(method, lacking, True))
+            and (key != "ga_final" or is_known(method, "has_global_model", True))
         ]
         runs = {
             method: sum(map(len, values[method]))

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from etils import epy
 
@@ -23,9 +23,6 @@ from tff_pcdd.studies.study import StudyRun, results_of
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, clients_table
 from tff_pcdd.training.clients_table import Row, Site
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE
-
-if TYPE_CHECKING:
-    from tff_pcdd.studies.study import StudyRun
 
 _logger = logging.getLogger(__name__)
 
@@ -193,9 +190,11 @@ def _draw(directory: Path, runs: Sequence[StudyRun]) -> None:
     for item in runs:
         if item.summary:
             partition, method = item.config.data.partition.describe(), item.config.algorithm
-            for group, belongs in ((results, item.usable), (diverged, item.diverged)):
-                histories = group.setdefault(partition, {}).setdefault(method, [])
-                histories += [item.history()] * belongs
+            # Both name all methods, so that one of which all runs have diverged is drawn.
+            for group in (results, diverged):
+                group.setdefault(partition, {}).setdefault(method, [])
+            group = diverged if item.diverged else results
+            group[partition][method].append(item.history())
     if results:
         title = comparison_tables.common_setting(runs)
         figure, _ = comparison_plots.curves(results, title, diverged)

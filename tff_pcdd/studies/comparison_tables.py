@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tff_pcdd import findings, measures, methods, tables
 from tff_pcdd.measures import PARTS
 from tff_pcdd.results import answers
 from tff_pcdd.results.by_client import Site
 from tff_pcdd.results.runs import Results
-from tff_pcdd.studies.study import baselines, by_method, by_partition, results_of
+from tff_pcdd.studies.study import StudyRun, baselines, by_method, by_partition, results_of
 from tff_pcdd.tables import BASELINE, label
-
-if TYPE_CHECKING:
-    from tff_pcdd.studies.study import StudyRun
 
 
 def common_setting(runs: Sequence[StudyRun]) -> str:

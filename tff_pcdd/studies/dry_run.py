@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import heavy, stages
+from tff_pcdd import heavy, stages, text
 from tff_pcdd.experiment import planning, refusals
 from tff_pcdd.settings import Setting, flat_name, option_fields
 from tff_pcdd.settings import describe as describe_settings
@@ -104,16 +104,12 @@ def _count(points: Mapping[str, Sequence[Point]], criterion: str, halving: Halvi
     rounds += sum(config.training.rounds for config in finals)
     settings = sum(len(grid) for grid in points.values())
     first = next(iter(points.values()))[0]
-    text = f"{_number(settings, 'setting')} with {_seeds(first.configs)}"
+    counted = f"{text.plural(settings, 'setting')} with {_seeds(first.configs)}"
     if any(tuning.may_stop(grid, halving) for grid in points.values()):
-        text += ", some of which stop early"
+        counted += ", some of which stop early"
     if finals:
-        text += f", then {_number(len(finals), 'final run')} with {_seeds(first.finals)}"
-    return f"{text}; at most {_number(rounds, 'round')}"
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+        counted += f", then {text.plural(len(finals), 'final run')} with {_seeds(first.finals)}"
+    return f"{counted}; at most {text.plural(rounds, 'round')}"
 
 
 def _seeds(configs: Sequence[ExperimentConfig]) -> str:
@@ -165,7 +161,7 @@ def _changed(config: ExperimentConfig) -> str:
         and setting.name not in _SHOWN
         and settings[setting.name] != _default(config, setting)
     ]
-    return "".join(f", {text}" for text in changed)
+    return "".join(f", {setting}" for setting in changed)
 
 
 def _default(config: ExperimentConfig, setting: Setting) -> Any:
