@@ -9,6 +9,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from tff_pcdd.studies import sweep_plots
 from tff_pcdd.studies.tuning import Trial, Tuned, known_score
 
 _COLUMNS_OF_PANELS = 4
@@ -36,13 +37,12 @@ def draw(tuned: Sequence[Tuned], title: str):
         for trial in method.trials
         if (score := known_score(trial)) is not None
     ]
-    shades = matplotlib.colormaps["viridis"].with_extremes(bad="#eeeeee")
     norm = matplotlib.colors.Normalize(min(scores, default=0), max(scores, default=1))
     for method, axes in zip(tuned, panels, strict=False):
-        _panel(axes, method, shades, norm)
+        _panel(axes, method, norm)
     for axes in panels[len(tuned) :]:
         axes.remove()
-    colors = matplotlib.cm.ScalarMappable(norm, shades)
+    colors = matplotlib.cm.ScalarMappable(norm, sweep_plots.SHADES)
     figure.colorbar(colors, ax=list(panels[: len(tuned)]), label="VA (%)", aspect=40)
     figure.suptitle(
         f"{title}\nheld-out accuracy in the best round; red: chosen; r: stopped after that round",
@@ -70,7 +70,7 @@ def _split(trial: Trial) -> tuple[str, str]:
     return ", ".join(others), first
 
 
-def _panel(axes, method: Tuned, shades, norm) -> None:
+def _panel(axes, method: Tuned, norm) -> None:
     down, across = _axes_of(method)
     values = np.full((len(down), len(across)), np.nan)
     texts: dict[tuple[int, int], str] = {}
@@ -82,26 +82,7 @@ def _panel(axes, method: Tuned, shades, norm) -> None:
         values[cell] = np.nan if score is None else score
         texts[cell] = _text(trial)
         best = cell if trial is method.best else best
-    axes.imshow(np.ma.masked_invalid(values), aspect="auto", cmap=shades, norm=norm)
-    middle = (norm.vmin + norm.vmax) / 2
-    for (line, column), text in texts.items():
-        dark = not values[line, column] < middle
-        axes.text(
-            column,
-            line,
-            text,
-            ha="center",
-            va="center",
-            fontsize=7,
-            color="black" if dark else "white",
-        )
-    if best is not None:
-        line, column = best
-        axes.add_patch(
-            matplotlib.patches.Rectangle(
-                (column - 0.5, line - 0.5), 1, 1, fill=False, edgecolor="red", linewidth=2
-            )
-        )
+    sweep_plots.heat_map(axes, values, texts, best, frame=2, norm=norm, fontsize=7)
     names = list(method.trials[0].point.settings) or [""]
     axes.set_xticks(range(len(across)), across, fontsize=7)
     axes.set_yticks(range(len(down)) if any(down) else [], down if any(down) else [], fontsize=7)

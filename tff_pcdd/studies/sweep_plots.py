@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from tff_pcdd.studies.sweeps import Outcome
 from tff_pcdd.tables import deviation
@@ -27,7 +28,8 @@ _MARKS: dict[str, tuple[str, dict[str, Any]]] = {
         {"marker": "D", "color": "C1", "markerfacecolor": "white", "markersize": 6},
     ),
 }
-
+# The colors of heat maps; gray where there is no value.
+SHADES = matplotlib.colormaps["viridis"].with_extremes(bad="#eeeeee")
 
 # From this ratio of the largest to the smallest value on, a setting has a logarithmic axis.
 _LOGARITHMIC = 100
@@ -96,30 +98,47 @@ def grid(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
         values[cell] = np.mean(outcome.validation) if outcome.validation else np.nan
     figure = Figure(figsize=(3 + 0.9 * len(across), 2.2 + 0.55 * len(down)), layout="constrained")
     axes = figure.subplots()
-    shades = matplotlib.colormaps["viridis"].with_extremes(bad="#eeeeee")
-    image = axes.imshow(np.ma.masked_invalid(values), aspect="auto", cmap=shades)
-    figure.colorbar(image, ax=axes, label="VA (%), mean over seeds")
-    middle = (np.nanmin(values) + np.nanmax(values)) / 2
     diverged = {_cell(outcome, down, across) for outcome in outcomes if outcome.diverged}
-    for (line, column), value in np.ndenumerate(values):
-        text = "–" if np.isnan(value) else f"{value:.1f}"
-        if (line, column) in diverged:
-            text = "diverged" if np.isnan(value) else f"{text}\ndiverged"
-        dark = not value < middle
-        axes.text(column, line, text, ha="center", va="center", color="black" if dark else "white")
-    if best is not None:
-        line, column = _cell(best, down, across)
-        axes.add_patch(
-            matplotlib.patches.Rectangle(
-                (column - 0.5, line - 0.5), 1, 1, fill=False, edgecolor="red", linewidth=2.5
-            )
-        )
+    texts = {}
+    for cell, value in np.ndenumerate(values):
+        texts[cell] = "–" if np.isnan(value) else f"{value:.1f}"
+        if cell in diverged:
+            texts[cell] = "diverged" if np.isnan(value) else f"{texts[cell]}\ndiverged"
+    chosen = None if best is None else _cell(best, down, across)
+    image = heat_map(axes, values, texts, chosen, frame=2.5)
+    figure.colorbar(image, ax=axes, label="VA (%), mean over seeds")
     axes.set_xticks(range(len(across)), across)
     axes.set_yticks(range(len(down)), down)
     axes.set_xlabel(second)
     axes.set_ylabel(first)
     figure.suptitle(title, fontsize=10)
     return figure, axes
+
+
+def heat_map(
+    axes,
+    values: np.ndarray,
+    texts: Mapping[tuple[int, int], str],
+    chosen: tuple[int, int] | None,
+    *,
+    frame: float,
+    norm: matplotlib.colors.Normalize | None = None,
+    fontsize: float | None = None,
+):
+    """Values [lines, columns], NaN in gray, with texts in their cells; returns the image.
+
+    The chosen cell has a red frame. By default, shades go from the least to the largest value.
+    """
+    image = axes.imshow(np.ma.masked_invalid(values), aspect="auto", cmap=SHADES, norm=norm)
+    middle = (image.norm.vmin + image.norm.vmax) / 2
+    style = {"ha": "center", "va": "center", "fontsize": fontsize}
+    for (line, column), text in texts.items():
+        dark = not values[line, column] < middle
+        axes.text(column, line, text, color="black" if dark else "white", **style)
+    if chosen is not None:
+        corner = chosen[1] - 0.5, chosen[0] - 0.5
+        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="red", linewidth=frame))
+    return image
 
 
 def _cell(outcome: Outcome, down: Sequence[str], across: Sequence[str]) -> tuple[int, int]:
