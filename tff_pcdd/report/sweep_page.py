@@ -160,11 +160,6 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
     points = []
     for name, own in by_point.items():
         usable = [row for row in own if row.get("diverged") != "True"]
-
-        def values(key: str, usable: Sequence[Mapping[str, str]] = usable) -> list[float]:
-            found = [number(row.get(key, "")) for row in usable]
-            return [value for value in found if value is not None]
-
         scores = {
             row.get("seed", ""): value
             for row in usable
@@ -176,7 +171,8 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
             f"ga_at_{measure.best_round}",
             f"pa_at_{measure.best_round}",
         ):
-            found = values(key)
+            cells_there = [number(row.get(key, "")) for row in usable]
+            found = [value for value in cells_there if value is not None]
             digits = 0 if key == measure.best_round else 1
             beside.append((tables.spread(found, digits), tables.mean(found)))
         beside.append((tables.count(len(scores), len(own), len(own) - len(usable)), len(scores)))

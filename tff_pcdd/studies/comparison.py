@@ -173,7 +173,7 @@ def _rounds(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
     """A row for each run and round, with the columns of metrics.csv."""
     return [
         {
-            "partition": item.config.data.partition.describe(),
+            "partition": item.partition,
             "algorithm": item.config.algorithm,
             "seed": item.config.seed,
             **row,
@@ -189,7 +189,7 @@ def _draw(directory: Path, runs: Sequence[StudyRun]) -> None:
     diverged: dict[str, dict[str, list[History]]] = {}
     for item in runs:
         if item.summary:
-            partition, method = item.config.data.partition.describe(), item.config.algorithm
+            partition, method = item.partition, item.config.algorithm
             # Both name all methods, so that one of which all runs have diverged is drawn.
             for group in (results, diverged):
                 group.setdefault(partition, {}).setdefault(method, [])
@@ -251,7 +251,7 @@ def _site(row: Mapping[str, Any]) -> Site:
 
 
 def _key(run: StudyRun) -> tuple[str, int]:
-    return run.config.data.partition.describe(), run.config.seed
+    return run.partition, run.config.seed
 
 
 def _read(run: StudyRun) -> list[Row]:

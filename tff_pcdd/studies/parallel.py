@@ -81,8 +81,9 @@ class ParallelOptions:
             needed = self.run_cpus * self.parallel_runs
             self._check_available("run_cpus", needed, _cores(), "CPU cores")
         if self.run_gpus:
-            whole = self.run_gpus >= 1
-            needed = self.parallel_runs * self.run_gpus if whole else self._gpu_of_last_place() + 1
+            needed = self.parallel_runs * self.run_gpus
+            if self.run_gpus < 1:
+                needed = self._gpu_of(self.parallel_runs - 1) + 1
             self._check_available("run_gpus", needed, len(_gpus()), "GPUs")
 
     def _check_available(self, setting: str, needed: float, available: int, what: str) -> None:
@@ -122,9 +123,6 @@ class ParallelOptions:
         """The index of the GPU that the run at a place shares with others."""
         assert self.run_gpus is not None
         return place // math.floor(1 / self.run_gpus)
-
-    def _gpu_of_last_place(self) -> int:
-        return self._gpu_of(self.parallel_runs - 1)
 
     def environment(self, place: int) -> dict[str, str]:
         """The environment variables of the process that computes the runs at a place."""

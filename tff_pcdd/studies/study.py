@@ -62,6 +62,11 @@ class StudyRun:
     pause_after: int | None = None
 
     @property
+    def partition(self) -> str:
+        """The partition, as it is shown."""
+        return self.config.data.partition.describe()
+
+    @property
     def limits(self) -> dict[str, Any]:
         """The arguments of `run_experiment` that end a call before the last round."""
         return {} if self.pause_after is None else {"pause_after": self.pause_after}
@@ -89,7 +94,7 @@ class StudyRun:
         """What the run has measured; it must have finished."""
         assert self.summary is not None
         return Result(
-            partition=self.config.data.partition.describe(),
+            partition=self.partition,
             method=self.config.algorithm,
             seed=str(self.config.seed),
             diverged=self.diverged,
@@ -108,17 +113,18 @@ def results_of(runs: Iterable[StudyRun]) -> Results:
 
 def by_method(runs: Iterable[StudyRun]) -> dict[str, list[StudyRun]]:
     """The runs of each method, finished or not, by its name."""
-    groups: dict[str, list[StudyRun]] = {}
-    for run in runs:
-        groups.setdefault(run.config.algorithm, []).append(run)
-    return groups
+    return _grouped(runs, lambda run: run.config.algorithm)
 
 
 def by_partition(runs: Iterable[StudyRun]) -> dict[str, list[StudyRun]]:
     """The runs of each partition, finished or not, by its description."""
+    return _grouped(runs, lambda run: run.partition)
+
+
+def _grouped(runs: Iterable[StudyRun], key: Callable[[StudyRun], str]) -> dict[str, list[StudyRun]]:
     groups: dict[str, list[StudyRun]] = {}
     for run in runs:
-        groups.setdefault(run.config.data.partition.describe(), []).append(run)
+        groups.setdefault(key(run), []).append(run)
     return groups
 
 
