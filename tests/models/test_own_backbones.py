@@ -110,6 +110,52 @@ def test_keras_models_are_backbones(function, projection_dim):
     np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-6)
 
 
+class ConvolutionInside(tf.keras.layers.Layer):
+    """A layer that calls a convolution, of which Keras then knows no shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Conv2D(1, 1, kernel_initializer="ones")
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+
+def with_a_convolution_inside(inputs):
+    return ConvolutionInside()(inputs)
+
+
+def with_a_convolution_of_two_sizes(inputs):
+    twice = Conv2D(1, 1, kernel_initializer="ones")
+    return twice(tf.keras.layers.ZeroPadding2D(1)(twice(inputs)))
+
+
+def with_a_convolution_of_each_row(inputs):
+    rows = tf.keras.layers.Reshape((2, 1, 3, 1))(inputs)
+    return tf.keras.layers.TimeDistributed(Conv2D(1, 1, kernel_initializer="ones"))(rows)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "layers, padding",
+    [
+        (with_a_convolution_inside, 0),
+        (with_a_convolution_of_two_sizes, 1),
+        (with_a_convolution_of_each_row, 0),
+    ],
+)
+def test_convolutions_without_a_known_size_are_part_of_backbones(layers, padding, precision):
+    def function(input_shape):
+        inputs = tf.keras.Input(input_shape)
+        return tf.keras.Model(inputs, Flatten()(layers(inputs)))
+
+    model = models.KerasBackbone(function).build(SHAPE, precision=precision)
+    x = np.arange(12, dtype=np.float32).reshape(2, *SHAPE)
+    # A kernel of one 1 leaves the pixels as they are.
+    expected = np.pad(x, [(0, 0), (padding, padding), (padding, padding), (0, 0)])
+    np.testing.assert_array_equal(model(x), expected.reshape(2, -1))
+
+
 def test_keras_models_of_text():
     def embed(input_shape):
         inputs = tf.keras.Input(input_shape, dtype="int32")
