@@ -282,6 +282,10 @@ def to_tensor(batch: list, name: str, spec: tf.TensorSpec) -> tf.Tensor:
         wanted = f"whole numbers from {limits[0]} to {limits[1]}"
         fits = array.dtype.kind in "iu" and limits[0] <= array.min() and array.max() <= limits[1]
     else:
+        if array.dtype == object and kinds <= {int, float}:
+            # Whole numbers of more than 64 bits; as float64, if they are not too large for that.
+            with contextlib.suppress(OverflowError):
+                array = array.astype(np.float64)
         largest = spec.dtype.max
         wanted = f"numbers of at most {largest:.2g}"
         fits = array.dtype.kind in "iuf" and bool((np.abs(array) <= largest).all())

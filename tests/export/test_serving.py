@@ -280,6 +280,16 @@ def test_many_texts_in_the_place_of_numbers_cost_no_memory(client):
     assert (status, answer["error"].partition(":")[0]) == (400, "images")
 
 
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain"])
+def test_whole_numbers_of_more_than_64_bits_are_numbers(content_type, client):
+    """JavaScript writes numbers below 1e21 without an exponent."""
+    body = {"signature_name": "of_numbers", "inputs": [2**66, -(2**68), 1.5]}
+    status, answer = client.predict("sums", body, content_type)
+    assert (status, answer["outputs"]["half"]) == (200, [2.0**65, -(2.0**67), 0.75])
+    status, answer = client.predict("sums", {**body, "inputs": [10**400]}, content_type)
+    assert (status, list(answer)) == (400, ["error"])
+
+
 def test_answers_that_are_not_finite_are_refused(client):
     body = {"signature_name": "of_numbers", "instances": [1, 3e38]}
     status, answer = client.predict("sums", body)
