@@ -185,6 +185,11 @@ def test_local_realignment_by_class_shares():
     spec.method.personalize(net, types.SimpleNamespace(class_counts=tf.constant(counts)))
     np.testing.assert_allclose(net["phi"].kernel, psi * counts / 8, rtol=1e-6)
     np.testing.assert_array_equal(net["phi"].bias, bias)
+    # Without training samples there are no shares.
+    net["phi"].set_weights([phi, own_bias])
+    spec.method.personalize(net, types.SimpleNamespace(class_counts=tf.zeros([4])))
+    np.testing.assert_array_equal(net["phi"].kernel, psi)
+    np.testing.assert_array_equal(net["phi"].bias, bias)
 
 
 @pytest.mark.parametrize("sparsity", [0.0, 0.6])

@@ -176,8 +176,9 @@ class FedLoGe(Method):
         """Sets φ to the client's whole head; a sum of linear heads is a linear head."""
         psi, phi = net["psi"], net["phi"]
         if self.local_lengths == "counts":
-            counts = client.class_counts
-            lengths = tf.math.divide_no_nan(counts, tf.reduce_sum(counts))
+            samples = tf.reduce_sum(client.class_counts)
+            # A client without training samples has ψ as it is.
+            lengths = tf.where(samples > 0, client.class_counts / tf.maximum(samples, 1.0), 1.0)
             realigned = (psi.kernel * lengths, psi.bias)
         else:
             realigned = (realignment.local_realign(psi.kernel, phi.kernel), psi.bias)
