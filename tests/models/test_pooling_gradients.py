@@ -44,6 +44,24 @@ def test_the_first_largest_value_of_a_window_gets_the_gradient(shape, size, stri
     np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(("shape", "windows"), [((3, 8, 8, 6), 288), ((16, 28, 28, 6), 18816)])
+def test_every_window_passes_its_gradient_on_behind_other_layers(shape, windows):
+    """XLA computes the normalized images for the output, and once more for the gradient."""
+    generator = np.random.default_rng(0)
+    x, gamma, beta = (generator.normal(size=n).astype(np.float32) for n in (shape, 6, 6))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def total_gradient(x):
+        h, _, _ = tf.compat.v1.nn.fused_batch_norm(x, gamma, beta, is_training=True)
+        with tf.GradientTape() as tape:
+            tape.watch(h)
+            total = tf.reduce_sum(pooling_gradients.max_pool(h, (2, 2), (2, 2)))
+        return tf.reduce_sum(tape.gradient(total, h))
+
+    # Each window passes a gradient of 1 on.
+    assert total_gradient(tf.constant(x)) == windows
+
+
 def test_networks_with_max_pooling_are_compiled_where_determinism_is_required():
     network = models.build("simple_cnn", (32, 32, 3))
     x = tf.random.stateless_normal([2, 32, 32, 3], [1, 2])

@@ -57,15 +57,29 @@ def max_pool(x: tf.Tensor, size: Sequence[int], strides: Sequence[int]) -> tf.Te
         def gradient(upstream):
             height, width = x.shape[1:3]
             rows, columns = largest.shape[1:3]
-            taken, total = tf.zeros_like(largest, tf.bool), tf.zeros_like(x)
-            for row, column in itertools.product(*map(range, size)):
-                stop = row + strides[0] * (rows - 1) + 1, column + strides[1] * (columns - 1) + 1
-                read = x[:, row : stop[0] : strides[0], column : stop[1] : strides[1]]
-                chosen = tf.logical_and(tf.equal(read, largest), tf.logical_not(taken))
-                taken = tf.logical_or(taken, chosen)
-                spread = _spread(tf.where(chosen, upstream, tf.zeros_like(upstream)), strides)
-                around = [[row, height - stop[0]], [column, width - stop[1]]]
-                total += tf.pad(spread, [[0, 0], *around, [0, 0]])
+            places = [
+                (
+                    slice(row, row + strides[0] * (rows - 1) + 1, strides[0]),
+                    slice(column, column + strides[1] * (columns - 1) + 1, strides[1]),
+                )
+                for row, column in itertools.product(*map(range, size))
+            ]
+            # Not where x equals `largest`: XLA may compute x once more for the gradient, and round
+            # it in another way.
+            best = x[:, places[0][0], places[0][1]]
+            first = tf.zeros_like(best, tf.int32)
+            for number, (down, across) in enumerate(places):
+                read = x[:, down, across]
+                first = tf.where(read > best, number, first)
+                best = tf.maximum(read, best)
+            total = tf.zeros_like(x)
+            for number, (down, across) in enumerate(places):
+                taken = tf.where(tf.equal(first, number), upstream, tf.zeros_like(upstream))
+                around = [
+                    [down.start, height - down.stop],
+                    [across.start, width - across.stop],
+                ]
+                total += tf.pad(_spread(taken, strides), [[0, 0], *around, [0, 0]])
             return total
 
         return largest, gradient
