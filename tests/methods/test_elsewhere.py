@@ -54,6 +54,17 @@ def test_a_variable_without_influence_has_gradient_zero():
     assert found[1].numpy().tolist() == [0, 0]
 
 
+def test_gradients_of_embeddings_are_sums_over_equal_ids():
+    """Methods multiply them and divide by their norm, as FedALA and FedSOL do."""
+    table, factors = tf.Variable(tf.zeros([3, 2])), [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    _, (found,) = gradients.gradients_of(
+        lambda: tf.reduce_sum(tf.gather(table, [0, 0, 2]) * factors), [table]
+    )
+    np.testing.assert_array_equal(2.0 * found, [[8, 12], [0, 0], [10, 12]])
+    norm = (4**2 + 6**2 + 5**2 + 6**2) ** 0.5
+    np.testing.assert_allclose(tf.linalg.global_norm([found]), norm, rtol=1e-6)
+
+
 def test_a_scalar_with_given_gradients():
     w, v = tf.Variable([1.0, 2.0]), tf.Variable(3.0)
     given = [tf.constant([4.0, 5.0]), tf.constant(6.0)]

@@ -23,7 +23,9 @@ def gradients_of(
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(variables)
         value = loss()
-    gradients = tape.gradient(value, variables, unconnected_gradients="zero")
+    found = tape.gradient(value, variables, unconnected_gradients="zero")
+    # Those of embeddings are lists of rows, whose norm is another one where rows occur twice.
+    gradients = map(tf.convert_to_tensor, found)
     return tf.stop_gradient(value), [tf.stop_gradient(gradient) for gradient in gradients]
 
 
