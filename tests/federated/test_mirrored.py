@@ -157,3 +157,38 @@ def test_all_normalizations_of_a_residual_network_are_found():
     assert len(net.mirrored.all) == 20 * 4
     assert len(net.shared.statistics) == 0
     assert isinstance(net.mirrored.trainable[0], tf.Variable)
+
+
+def normalized_alone(layer):
+    """A backbone whose normalization is all that a layer around it consists of."""
+    inputs = tf.keras.Input(support.IMAGE)
+    h = tf.keras.layers.Flatten()(layer(inputs))
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(6)(h))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda x: tf.keras.Sequential(
+            [tf.keras.layers.BatchNormalization(), tf.keras.layers.ReLU()]
+        )(x),
+        lambda x: tf.keras.layers.TimeDistributed(tf.keras.layers.BatchNormalization())(x[:, None]),
+    ],
+)
+def test_normalizations_inside_layers_without_other_weights_are_found(layer):
+    spec = support.training_spec("fedbn")
+    task = dataclasses.replace(spec.task, backbone=lambda: normalized_alone(layer))
+    net = methods.Network(spec.method.build(task), spec.method, task)
+    # Scale, offset, mean and variance.
+    assert len(net.mirrored.all) == 4
+    assert [net.is_variance(variable) for variable in net.mirrored.all] == [0, 0, 0, 1]
+    assert len(net.shared.all) == 4
+
+
+def test_clients_keep_the_normalization_of_features_before_a_frame():
+    spec = support.training_spec("fedge", features="bn")
+    task = dataclasses.replace(spec.task, personal_norms=True)
+    net = methods.Network(spec.method.build(task), spec.method, task)
+    # That of the backbone and that of the features.
+    assert len(net.mirrored.all) == 2 * 4
+    assert not net.shared.statistics

@@ -224,9 +224,16 @@ def owned_weights(
             continue
         for weight in layer.weights:
             known = owner.get(id(weight))
-            if known is None or len(layer.weights) < len(known.weights):
+            if known is None or _is_inside(layer, known):
                 owner[id(weight)] = layer
     return [(weight, owner[id(weight)]) for weight in part.weights]
+
+
+def _is_inside(layer: tf.keras.layers.Layer, outer: tf.keras.layers.Layer) -> bool:
+    """Whether of two layers that own a weight, the first one is nearer to it."""
+    own, others = len(layer.weights), len(outer.weights)
+    # A layer may add nothing to the weights of the only one inside it.
+    return own < others or (own == others and any(layer is inner for inner in outer.submodules))
 
 
 def renamed(
