@@ -94,9 +94,6 @@ class AidedMoon(Aided, Moon):
     metric_names = (*Moon.metric_names, "inter")
     degenerate: ClassVar = {"mu": 0.0, "projection_width": 0, "mu2": 0.0}
 
-    def prototype_dim(self, task):
-        return self.projection_width or super().prototype_dim(task)
-
 
 @register
 @dataclasses.dataclass(frozen=True)

@@ -64,9 +64,6 @@ class FedProc(PrototypeMethod):
         features = net["backbone"](x, training=training)
         return net["projection"](features) if self.projection_width else features
 
-    def prototype_dim(self, task):
-        return self.projection_width or task.feature_dim
-
     def constants(self, class_counts, task):
         return {"rounds": tf.constant(float(task.num_rounds))}
 

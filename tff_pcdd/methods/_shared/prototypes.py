@@ -8,7 +8,6 @@ from etils import epy
 
 from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.network import cross_entropy
-from tff_pcdd.methods.records import TaskSpec
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -28,15 +27,13 @@ class PrototypeMethod(Method):
     class that no client of the cohort has keeps its previous prototype.
     """
 
-    def prototype_dim(self, task: TaskSpec) -> int:
-        """Width of a prototype: that of the features which `embed` returns."""
-        return task.feature_dim
-
     def server_state(self, net, task):
+        # As wide as the features that `embed` returns, which the head receives.
+        width, num_classes = net["head"].kernel.shape
         return {
             **super().server_state(net, task),
-            "prototypes": tf.zeros([task.num_classes, self.prototype_dim(task)]),
-            "valid": tf.zeros([task.num_classes], tf.bool),
+            "prototypes": tf.zeros([num_classes, width]),
+            "valid": tf.zeros([num_classes], tf.bool),
         }
 
     def broadcast(self, server):
