@@ -36,7 +36,7 @@ from typing import ClassVar
 from etils import epy
 
 from tff_pcdd.methods._shared.gradients import gradients_at, with_gradients
-from tff_pcdd.methods._shared.own_model import OWN, OwnModelMethod
+from tff_pcdd.methods._shared.own_model import OwnModelMethod
 from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.network import Placement, cross_entropy
 from tff_pcdd.methods.records import Phase
@@ -75,8 +75,7 @@ class APFL(OwnModelMethod):
     def _mixed(self, net):
         """α, the pairs of trained variables (w, v), and the mixture of each pair."""
         alpha = net[_SHARE].tensors[0].read_value() if self.adaptive else self.alpha
-        trained = {variable.ref() for variable in net.personal.trainable}
-        pairs = [(w, v) for w, v in net.copies(OWN) if v.ref() in trained]
+        pairs = self.trained_pairs(net)
         return alpha, pairs, [tf.stop_gradient(alpha * v + (1 - alpha) * w) for w, v in pairs]
 
     def loss(self, net, batch, client):
@@ -97,7 +96,7 @@ class APFL(OwnModelMethod):
         return loss + with_gradients(value, own, [alpha * g for g in gradients]), metrics
 
     def phases(self, net, epochs):
-        own = [v for _, v in self._mixed(net)[1]]
+        own = [v for _, v in self.trained_pairs(net)]
         return [Phase([*net.common, *own], epochs, self.loss, apart=own)]
 
     def personalize(self, net, client):

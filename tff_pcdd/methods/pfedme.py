@@ -33,7 +33,7 @@ from tff_pcdd.methods._shared.gradients import gradients_of
 from tff_pcdd.methods._shared.own_model import OWN, OwnModelMethod
 from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.network import Placement, cross_entropy
-from tff_pcdd.methods.records import Phase, Upload
+from tff_pcdd.methods.records import Upload
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -76,13 +76,8 @@ class PFedMe(OwnModelMethod):
     def begin(self, net, client):
         net.refresh(OWN)
 
-    def _pairs(self, net):
-        """Pairs (w, θ) of trained variables."""
-        trained = {variable.ref() for variable in net.common}
-        return [(w, theta) for w, theta in net.copies(OWN) if w.ref() in trained]
-
     def loss(self, net, batch, client):
-        pairs = self._pairs(net)
+        pairs = self.trained_pairs(net)
         thetas = [theta for _, theta in pairs]
         centre = [tf.stop_gradient(w) for w, _ in pairs]
 
@@ -100,9 +95,6 @@ class PFedMe(OwnModelMethod):
         # Its gradient with respect to w is that of the envelope.
         distances = [tf.nn.l2_loss(w - tf.stop_gradient(theta)) for w, theta in pairs]
         return tf.stop_gradient(value) + self.pull * tf.add_n(distances), {}
-
-    def phases(self, net, epochs):
-        return [Phase(net.common, epochs, self.loss)]
 
     def upload(self, net, client, reduce):
         trained = {variable.ref() for variable in net.common}

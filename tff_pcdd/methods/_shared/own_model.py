@@ -32,6 +32,11 @@ class OwnModelMethod(Method):
     def initial_personal(self, net, seed):
         return net.initial_personal(OWN)
 
+    def trained_pairs(self, net: Network) -> list[tuple[tf.Variable, tf.Variable]]:
+        """Pairs of a trained variable of the global model and the same one of the client's own."""
+        trained = {variable.ref() for variable in net.common}
+        return [(w, own) for w, own in net.copies(OWN) if w.ref() in trained]
+
     def own_logits(self, net: Network, x: tf.Tensor, training: bool) -> tf.Tensor:
         """Logits [batch, C] of the client's own model."""
         return net[f"{OWN}head"](net[f"{OWN}backbone"](x, training=training))
