@@ -13,15 +13,15 @@ over clients is unweighted, as in the authors' code.
 import dataclasses
 from typing import ClassVar
 
-from tff_pcdd.methods.contract import Method, register
-from tff_pcdd.methods.network import Placement
+from tff_pcdd.methods._shared.fixed_head import FixedHeadMethod
+from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.records import Phase
 from tff_pcdd.settings import option
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class FedBABU(Method):
+class FedBABU(FixedHeadMethod):
     """FedAvg of the backbone, with a head that is never trained."""
 
     name = "fedbabu"
@@ -32,13 +32,6 @@ class FedBABU(Method):
         "Part of the network that is fine-tuned for the personal model.",
         choices=("full", "head", "body"),
     )
-
-    @property
-    def fixed_head(self):
-        return "has a fixed head"
-
-    def placement(self, part, layer):
-        return Placement.FIXED if part == "head" else Placement.SHARED
 
     def personal_phases(self, net, epochs):
         head, body = net["head"].trainable_weights, net.common

@@ -20,8 +20,9 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, register
-from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.methods._shared.fixed_head import FixedHeadMethod
+from tff_pcdd.methods.contract import register
+from tff_pcdd.methods.network import cross_entropy
 from tff_pcdd.methods.records import Phase
 from tff_pcdd.settings import option
 
@@ -33,7 +34,7 @@ with epy.lazy_imports():
 
 @register
 @dataclasses.dataclass(frozen=True)
-class FedETF(Method):
+class FedETF(FixedHeadMethod):
     """FedAvg with a fixed ETF, a trained temperature and the balanced softmax."""
 
     name = "fedetf"
@@ -51,10 +52,6 @@ class FedETF(Method):
         3, "Epochs of fine-tuning the ETF, and then the projection, in each cycle.", minimum=0
     )
 
-    @property
-    def fixed_head(self):
-        return "has a fixed head"
-
     def build(self, task):
         return {
             "backbone": task.backbone(),
@@ -62,9 +59,6 @@ class FedETF(Method):
             "temperature": layers.Temperature(self.temperature),
             "head": _head(task),
         }
-
-    def placement(self, part, layer):
-        return Placement.FIXED if part == "head" else Placement.SHARED
 
     def embed(self, net, x, training):
         return net["projection"](net["backbone"](x, training=training))

@@ -16,8 +16,8 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, register
-from tff_pcdd.methods.network import Placement
+from tff_pcdd.methods._shared.fixed_head import FixedHeadMethod
+from tff_pcdd.methods.contract import register
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -30,7 +30,7 @@ _LARGE_SCALE = 300
 
 @register
 @dataclasses.dataclass(frozen=True)
-class FedGE(Method):
+class FedGE(FixedHeadMethod):
     """FedAvg with a fixed simplex-ETF classifier."""
 
     name = "fedge"
@@ -60,10 +60,6 @@ class FedGE(Method):
             ),
         }
 
-    @property
-    def fixed_head(self):
-        return "has a fixed head"
-
     def least_features(self, num_classes):
         return num_classes
 
@@ -75,9 +71,6 @@ class FedGE(Method):
             f"its features hardly learn; take {self.prefix()}scale=1. With normalization layers, "
             "as in model=simple_cnn_bn, less is lost"
         )
-
-    def placement(self, part, layer):
-        return Placement.FIXED if part == "head" else Placement.SHARED
 
     def embed(self, net, x, training):
         return net["normalization"](net["backbone"](x, training=training), training=training)
