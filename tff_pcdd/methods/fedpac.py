@@ -46,7 +46,8 @@ from tff_pcdd.methods._shared.combination import head_weights
 from tff_pcdd.methods._shared.prototypes import AlignedMethod
 from tff_pcdd.methods._shared.rows import in_own_row
 from tff_pcdd.methods.contract import register
-from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.methods.fedper import FedPer
+from tff_pcdd.methods.network import Placement
 from tff_pcdd.methods.records import Phase, Upload
 from tff_pcdd.settings import option
 
@@ -60,11 +61,10 @@ _RECEIVED = "received_"
 
 @register
 @dataclasses.dataclass(frozen=True)
-class FedPAC(AlignedMethod):
+class FedPAC(AlignedMethod, FedPer):
     """A shared backbone aligned to class means, and personal combinations of the heads."""
 
     name = "fedpac"
-    has_global_model = False
     tuning: ClassVar = {"distance_weight": (0.1, 1.0, 10.0)}
 
     collaborate: bool = option(True, "Combine the clients' heads; otherwise they stay apart.")
@@ -92,9 +92,7 @@ class FedPAC(AlignedMethod):
         return parts
 
     def placement(self, part, layer):
-        if part.startswith(_RECEIVED):
-            return Placement.SCRATCH
-        return Placement.PERSONAL if part == "head" else Placement.SHARED
+        return Placement.SCRATCH if part.startswith(_RECEIVED) else super().placement(part, layer)
 
     # The client.
 
@@ -135,22 +133,15 @@ class FedPAC(AlignedMethod):
             others,
         )
 
-    def _head_loss(self, net, batch, client):
-        features = tf.stop_gradient(self.embed(net, batch.x, training=False))
-        return cross_entropy(batch.y, net["head"](features)), {}
-
     def phases(self, net, epochs):
         head, head_epochs = net.personal.trainable, min(self.head_epochs, max(1, epochs - 1))
         return [
-            Phase(head, head_epochs, self._head_loss, self.head_learning_rate),
+            Phase(head, head_epochs, self.head_loss, self.head_learning_rate),
             Phase(net.common, max(1, epochs - head_epochs), self.loss),
         ]
 
     def personal_phases(self, net, epochs):
         return self.phases(net, epochs)
-
-    def personal_logits(self, net, x, client):
-        return net["head"](self.embed(net, x, training=False))
 
     def upload(self, net, client, reduce):
         upload = super().upload(net, client, reduce)

@@ -13,8 +13,13 @@ comparisons.
 
 import dataclasses
 
+from etils import epy
+
 from tff_pcdd.methods.contract import Method, register
-from tff_pcdd.methods.network import Placement
+from tff_pcdd.methods.network import Placement, cross_entropy
+
+with epy.lazy_imports():
+    import tensorflow as tf
 
 
 @register
@@ -27,3 +32,8 @@ class FedPer(Method):
 
     def placement(self, part, layer):
         return Placement.PERSONAL if part == "head" else Placement.SHARED
+
+    def head_loss(self, net, batch, client):
+        """The loss of a stage that trains the head only, on the backbone in eval mode."""
+        features = tf.stop_gradient(self.embed(net, batch.x, training=False))
+        return cross_entropy(batch.y, net["head"](features)), {}

@@ -13,16 +13,10 @@ model only the head is fine-tuned. The mean over clients is unweighted.
 import dataclasses
 from typing import ClassVar
 
-from etils import epy
-
 from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.fedper import FedPer
-from tff_pcdd.methods.network import cross_entropy
 from tff_pcdd.methods.records import Phase
 from tff_pcdd.settings import option
-
-with epy.lazy_imports():
-    import tensorflow as tf
 
 
 @register
@@ -41,17 +35,13 @@ class FedRep(FedPer):
         minimum=0,
     )
 
-    def _head_loss(self, net, batch, client):
-        features = tf.stop_gradient(self.embed(net, batch.x, training=False))
-        return cross_entropy(batch.y, net["head"](features)), {}
-
     def phases(self, net, epochs):
         body_epochs = min(self.body_epochs, max(1, epochs - 1))
         head_epochs = max(1, epochs - body_epochs)
         return [
-            Phase(net.personal.trainable, head_epochs, self._head_loss),
+            Phase(net.personal.trainable, head_epochs, self.head_loss),
             Phase(net.common, body_epochs, self.loss),
         ]
 
     def personal_phases(self, net, epochs):
-        return [Phase(net.personal.trainable, epochs, self._head_loss)]
+        return [Phase(net.personal.trainable, epochs, self.head_loss)]
