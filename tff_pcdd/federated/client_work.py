@@ -82,11 +82,7 @@ class ClientWork:
         client, labels = method.prepare(net, client, data.train["y"], apply)
         examples = {"x": data.train["x"], "y": labels}
         totals = self._training.run(self._phases, examples, client, data.seed, draws)
-        upload = method.upload(
-            net,
-            client,
-            lambda function, initial: reduce_batches(function, initial, data.train, self._spec),
-        )
+        upload = method.upload(net, client, self._reducer(data))
         result = OrderedDict(
             update=self._change(client, message.weights),
             weight=tf.cast(method.weight(client), tf.float32),
@@ -116,13 +112,11 @@ class ClientWork:
     ) -> OrderedDict[str, Any]:
         client = self._training.begin(message, state, data, self._phases)
         method = cast(Calibrated, self._spec.method)
-        return ordered(
-            method.head_sums(
-                self._net,
-                client,
-                lambda function, initial: reduce_batches(function, initial, data.train, self._spec),
-            )
-        )
+        return ordered(method.head_sums(self._net, client, self._reducer(data)))
+
+    def _reducer(self, data: ClientData) -> Callable[..., Any]:
+        """The argument `reduce` of `Method.upload`."""
+        return lambda function, initial: reduce_batches(function, initial, data.train, self._spec)
 
     def _change(self, client: Client, weights: Mapping[str, Sequence[tf.Tensor]]) -> WeightsChange:
         """The change of the averaged weights since the broadcast ones."""

@@ -9,8 +9,12 @@ from tff_pcdd.losses.etf import mask_logits
 
 def divergence(teacher: tf.Tensor, student: tf.Tensor) -> tf.Tensor:
     """Mean KL(softmax(teacher) ‖ softmax(student)) over rows of logits [batch, C]."""
+    return tf.reduce_mean(_divergences(teacher, student))
+
+
+def _divergences(teacher: tf.Tensor, student: tf.Tensor) -> tf.Tensor:
     log_p, log_q = tf.nn.log_softmax(teacher), tf.nn.log_softmax(student)
-    return tf.reduce_mean(tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=1))
+    return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=1)
 
 
 def right_divergence(
@@ -34,8 +38,7 @@ def right_divergence(
     teacher = tf.stop_gradient(teacher)
     right = tf.equal(tf.argmax(teacher, axis=1, output_type=labels.dtype), labels)
     weights = tf.cast(right, teacher.dtype)
-    log_p, log_q = (tf.nn.log_softmax(logits / temperature) for logits in (teacher, student))
-    divergences = tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=1)
+    divergences = _divergences(teacher / temperature, student / temperature)
     return tf.math.divide_no_nan(tf.reduce_sum(weights * divergences), tf.reduce_sum(weights))
 
 

@@ -180,6 +180,11 @@ class Calibrated:
         """The global model, with the re-trained head."""
         return self._view(net, "" if self._delayed else _CALIBRATED)
 
+    def _received(self, net: Network) -> tuple[Network, list[str]]:
+        """The network as it was broadcast, and the names of the pieces that have copies for it."""
+        received = self._view(net, _RECEIVED)
+        return received, [name for name in received.parts if f"{_RECEIVED}{name}" in net.parts]
+
     def _head_of(self, net: Network) -> tf.keras.layers.Dense:
         return self._global(net)[self.method.linear_head]
 
@@ -231,8 +236,8 @@ class Calibrated:
     def begin(self, net: Network, client: Client) -> None:
         if self._delayed:
             self._load(net, client.server["trained"])
-            trained, received = self._trained(net), self._view(net, _RECEIVED)
-            _copy(trained, received, [n for n in received.parts if f"{_RECEIVED}{n}" in net.parts])
+            received, names = self._received(net)
+            _copy(self._trained(net), received, names)
         self.method.begin(self._trained(net), self._client(client))
 
     def prepare(
@@ -298,8 +303,7 @@ class Calibrated:
         """Also makes the broadcast network that of the next global model, for all clients alike."""
         own = self.method.upload(self._trained(net), self._client(client), reduce)
         if self._delayed:
-            received = self._view(net, _RECEIVED)
-            names = [n for n in received.parts if f"{_RECEIVED}{n}" in net.parts]
+            received, names = self._received(net)
             _copy(received, self._global(net), [n for n in names if n != self.method.linear_head])
         sums = self.head_sums(net, client, reduce)
         sizes = [

@@ -140,14 +140,11 @@ class FedYoYo(ReceivedModelMethod):
             return upload
         num_classes = client.class_counts.shape[0]
 
-        def features(x):
-            return self.received_features(net, x)
-
         def add(total, x, y):
-            return total + losses.class_sums(features(x), y, num_classes)[0]
+            return total + losses.class_sums(self.received_features(net, x), y, num_classes)[0]
 
         def count(total, x, y):
-            centred = features(x) - tf.gather(means, y)
+            centred = self.received_features(net, x) - tf.gather(means, y)
             return total + effective_numbers(centred, y, client.class_counts)
 
         zeros = tf.zeros([num_classes, net["head"].kernel.shape[0]])
