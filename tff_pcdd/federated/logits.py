@@ -5,8 +5,7 @@ from __future__ import annotations
 import tensorflow_federated as tff
 
 from tff_pcdd.federated.evaluation import GlobalEvaluation, PersonalEvaluation
-from tff_pcdd.federated.process import FederatedProcess
-from tff_pcdd.federated.state import make_message
+from tff_pcdd.federated.process import FederatedProcess, compose_evaluation
 from tff_pcdd.federated.training_spec import TrainingSpec
 
 
@@ -46,17 +45,9 @@ def build_personal_logits(spec: TrainingSpec, process: FederatedProcess) -> tff.
         {logits}@CLIENTS) with the arguments of `evaluate_personal`; `logits` are float32 [n, C] for
         `test` and, if there is one, `validation`.
     """
-    state_type, states_type, data_type = process.evaluate_personal.type_signature.parameter
 
-    @tff.tensorflow.computation(state_type.member, states_type.member, data_type.member)
-    def answer(state, client_state, data):
-        message = make_message(spec.method, state)
+    @tff.tensorflow.computation(*process.tensors.client_types())
+    def answer(message, client_state, data):
         return PersonalEvaluation(spec).logits(message, client_state, data)
 
-    @tff.federated_computation(state_type, states_type, data_type)
-    def personal_logits(state, client_states, client_data):
-        return tff.federated_map(
-            answer, (tff.federated_broadcast(state), client_states, client_data)
-        )
-
-    return personal_logits
+    return compose_evaluation(process.tensors, answer, process.initialize.type_signature.result)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import tensorflow_federated as tff
 
 from tff_pcdd.federated.evaluation import PersonalEvaluation
-from tff_pcdd.federated.process import FederatedProcess
-from tff_pcdd.federated.state import make_message
+from tff_pcdd.federated.process import FederatedProcess, compose_evaluation
 from tff_pcdd.federated.training_spec import TrainingSpec
 
 
@@ -28,17 +27,10 @@ def build_personalization(
         {weights}@CLIENTS) with the arguments of `evaluate_personal`; `weights` are the values of
         `Network.variables`.
     """
-    state_type, states_type, data_type = process.evaluate_personal.type_signature.parameter
 
-    @tff.tensorflow.computation(state_type.member, states_type.member, data_type.member)
-    def personal_weights(state, client_state, data):
-        message = make_message(spec.method, state)
+    @tff.tensorflow.computation(*process.tensors.client_types())
+    def personal_weights(message, client_state, data):
         return PersonalEvaluation(spec).personal_weights(message, client_state, data, local_epochs)
 
-    @tff.federated_computation(state_type, states_type, data_type)
-    def personalize(state, client_states, client_data):
-        return tff.federated_map(
-            personal_weights, (tff.federated_broadcast(state), client_states, client_data)
-        )
-
-    return personalize
+    state_type = process.initialize.type_signature.result
+    return compose_evaluation(process.tensors, personal_weights, state_type)

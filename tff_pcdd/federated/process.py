@@ -79,7 +79,7 @@ class FederatedProcess:
     @functools.cached_property
     def evaluate_before(self) -> tff.Computation:
         state_type = self.initialize.type_signature.result
-        return _compose_evaluation(self.tensors, self.tensors.evaluate_before, state_type)
+        return compose_evaluation(self.tensors, self.tensors.evaluate_before, state_type)
 
 
 def build_process(
@@ -139,7 +139,7 @@ def build_process(
         initial_client_state=tensors.initial_client_state,
         next=_compose_next(tensors, aggregation, state_type),
         evaluate_global=_compose_global_evaluation(tensors, state_type),
-        evaluate_personal=_compose_evaluation(tensors, tensors.evaluate_personal, state_type),
+        evaluate_personal=compose_evaluation(tensors, tensors.evaluate_personal, state_type),
         update_bytes=aggregator.upload_bytes(tensor_sizes(result_type["update"]))
         + count_bytes(result_type["statistics"]),
         extra_bytes=count_bytes(result_type["totals"]["sums"]),
@@ -281,10 +281,16 @@ def _compose_global_evaluation(
     return evaluate_global
 
 
-def _compose_evaluation(
+def compose_evaluation(
     tensors: TensorComputations, evaluate: tff.Computation, state_type: tff.Type
 ) -> tff.Computation:
-    """Evaluation of personal models at the clients by one of the tensor computations."""
+    """A computation of personal models at the clients, with the arguments of `evaluate_personal`.
+
+    Args:
+        tensors: what the method computes.
+        evaluate: what each client computes, (message, client state, client data → result).
+        state_type: the type of the server's state.
+    """
     _, client_state_type, data_type = evaluate.type_signature.parameter
 
     @tff.federated_computation(

@@ -74,7 +74,7 @@ class TensorComputations:
 
     @functools.cached_property
     def evaluate_personal(self) -> tff.Computation:
-        @tff.tensorflow.computation(*self._client_types())
+        @tff.tensorflow.computation(*self.client_types())
         def evaluate_personal(message, state, data):
             return PersonalEvaluation(self.spec).evaluate(message, state, data)
 
@@ -82,13 +82,13 @@ class TensorComputations:
 
     @functools.cached_property
     def evaluate_before(self) -> tff.Computation:
-        @tff.tensorflow.computation(*self._client_types())
+        @tff.tensorflow.computation(*self.client_types())
         def evaluate_before(message, state, data):
             return PersonalEvaluation(self.spec).evaluate_before(message, state, data)
 
         return evaluate_before
 
-    def _client_types(self) -> tuple[tff.Type, tff.Type, tff.Type]:
+    def client_types(self) -> tuple[tff.Type, tff.Type, tff.Type]:
         """The types of what a client gets from the server, keeps, and holds for evaluation."""
         # Validation samples are evaluated together with the test samples, because most of the time
         # is spent on what precedes.
