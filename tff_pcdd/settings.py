@@ -408,34 +408,39 @@ def _take_component(registry: Registry, default: str, values: dict[str, Any]) ->
     return component
 
 
-def flatten(instance: Any, *, changed: bool = False, floats: bool = False) -> dict[str, Any]:
+def flatten(instance: Any, *, changed: bool = False) -> dict[str, Any]:
     """The flat settings of a dataclass instance: those that apply, by name.
 
     Args:
         instance: its fields are made by the functions of this module.
-        changed: leave out those that have their defaults.
-        floats: write whole numbers as floats where a setting is one, so that equal instances have
-            equal texts.
+        changed: leave out those that `build` gives their defaults.
     """
+    return _flatten(instance, changed, {})
+
+
+def _flatten(instance: Any, changed: bool, suggested: dict[str, Any]) -> dict[str, Any]:
+    """As `flatten`; `suggested` has the settings that other fields suggest."""
     values: dict[str, Any] = {}
+
+    def add(name: str, value: Any, default: Any) -> None:
+        if not changed or value != default or value != suggested.get(name, default):
+            values[name] = value
+
     for field in dataclasses.fields(instance):
         data, value = field.metadata, getattr(instance, field.name)
         kind = data.get("kind")
-        default = data.get("default") if changed else dataclasses.MISSING
+        if suggest := data.get("suggest"):
+            suggested = {**suggest(vars(instance)), **suggested}
         if kind == "part":
-            values |= flatten(value, changed=changed, floats=floats)
+            values |= _flatten(value, changed, suggested)
         elif kind == "option":
-            if value != default:
-                is_whole = floats and data["type"] is float and isinstance(value, int)
-                values[flat_name(type(instance), field)] = float(value) if is_whole else value
+            add(flat_name(type(instance), field), value, data["default"])
         elif kind == "choice":
-            if value.name != default:
-                values[data["registry"].setting] = value.name
-            values |= flatten(value, changed=changed, floats=floats)
+            add(data["registry"].setting, value.name, data["default"])
+            values |= _flatten(value, changed, suggested)
         elif kind == "selection":
             names = ",".join(each.name for each in value) or None
-            if names != default:
-                values[data["registry"].setting] = names
+            add(data["registry"].setting, names, data.get("default"))
     return values
 
 

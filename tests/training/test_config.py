@@ -119,6 +119,17 @@ def test_a_configuration_is_shown_by_what_differs_from_the_defaults():
     assert "projection_dim=7" in repr(config.with_settings(projection_dim=7))
 
 
+def test_a_configuration_shows_defaults_in_place_of_what_its_data_suggest():
+    own = {"dataset": "table", "data_dir": "x.csv", "feature_columns": "all"}
+    config = ExperimentConfig.from_settings(**own, partition="class", model="simple_cnn")
+    assert repr(config) == (
+        "ExperimentConfig(dataset='table', data_dir='x.csv', feature_columns='all', "
+        "partition='class', model='simple_cnn')"
+    )
+    again = eval(f"ExperimentConfig.from_settings{repr(config).removeprefix('ExperimentConfig')}")
+    assert again == config
+
+
 def test_seeds_follow_the_seed_unless_given():
     config = ExperimentConfig.from_settings(seed=5, model_seed=7)
     training = config.training

@@ -535,5 +535,11 @@ class ExperimentConfig:
 
     def digest(self) -> str:
         """A short hash of the flat settings; equal settings have equal ones."""
-        text = json.dumps(without_implied(flatten(self, floats=True)), sort_keys=True)
+        floats = {setting.name for setting in describe(type(self)) if setting.type is float}
+        settings = {
+            # From Python, a float may be given as a whole number.
+            name: float(value) if name in floats and isinstance(value, int) else value
+            for name, value in without_implied(self.to_settings()).items()
+        }
+        text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
