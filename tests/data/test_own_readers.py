@@ -378,6 +378,40 @@ def test_labels_with_a_rank_of_their_own_are_no_batch():
         np.testing.assert_array_equal(found.train.x, plain.train.x)
 
 
+@pytest.mark.parametrize("has_sites", [True, False])
+def test_one_hot_labels_as_wide_as_images_are_high(has_sites):
+    """Eight classes beside images of 8 × 6 pixels are no batch of 8."""
+    x = np.zeros((16, 8, 6, 1), np.uint8)
+    one_hot = np.eye(8, dtype=np.float32)[np.arange(16) % 8]
+    if has_sites:
+        sites = ["a", "b"] * 8
+        dataset = tf.data.Dataset.from_tensor_slices((x, one_hot, sites))
+        reason = r"the labels have shape \(16, 8\).*; for one-hot labels, take the argmax"
+    else:
+        dataset = {"a": tf.data.Dataset.from_tensor_slices((x, one_hot))}
+        reason = r"labels of shape \(8,\) beside inputs of shape \(8, 6, 1\) may be one-hot"
+    with pytest.raises(DataError, match=reason):
+        data.from_tf_dataset(dataset)
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_full_batches_are_taken_apart(size):
+    """Also those of two, in which labels 0 and 1 look as one-hot labels do."""
+    x = np.arange(16 * 6 * 5, dtype=np.uint16).reshape(16, 6, 5) % 251
+    dataset = tf.data.Dataset.from_tensor_slices((x, np.arange(16) % 2))
+    made = data.from_tf_dataset({"a": dataset.batch(size, drop_remainder=True)})
+    found = np.concatenate([made.train.x, made.test.x])[..., 0]
+    assert sorted(image.tobytes() for image in found) == sorted(
+        image.tobytes() for image in x.astype(np.uint8)
+    )
+
+
+def test_elements_without_a_known_shape_are_refused():
+    dataset = tf.data.Dataset.from_generator(lambda: iter(()), output_types=(tf.uint8, tf.int32))
+    with pytest.raises(DataError, match="no known shape; give from_generator an output_signature"):
+        data.from_tf_dataset({"a": dataset})
+
+
 def test_a_part_in_two_folders_is_refused(tmp_path):
     """One of them would be lost."""
     for part, number in (("train", 6), ("test", 4), ("testing", 3)):

@@ -263,12 +263,36 @@ def _elements(dataset: Any, number: int, name: str) -> tuple[list, ...]:
         spec = dataset.element_spec
     if not isinstance(spec, tuple) or len(spec) != number:
         raise DataError(f"{name}: a tf.data.Dataset of {wanted} is needed, not of {spec!s:.100}")
-    inputs, labels = (each.shape for each in spec[:2])
-    # Labels with a rank of their own, such as [1], are those of a batch beside as many inputs only.
-    if len(labels) and inputs[:1].is_compatible_with(labels[:1]):
+    shapes = [each.shape for each in spec]
+    if any(shape.rank is None for shape in shapes):
+        raise DataError(
+            f"{name}: the elements have no known shape; give from_generator an output_signature"
+        )
+    # Labels with a rank of their own, such as [1], are those of a batch beside as many inputs only;
+    # and a batch has as many sites.
+    is_batch = len(shapes[0]) > 1 and all(
+        len(shape) and shapes[0][:1].is_compatible_with(shape[:1]) for shape in shapes[1:]
+    )
+    if is_batch:
         dataset = dataset.unbatch()
     columns: tuple[list, ...] = tuple([] for _ in range(number))
     for element in dataset.as_numpy_iterator():
         for column, value in zip(columns, element, strict=True):
             column.append(np.asarray(value) if column is columns[0] else value)
+    if is_batch and number == 2 and len(shapes[1]) == 1 and _are_one_hot(columns[1], shapes[1][0]):
+        raise DataError(
+            f"{name}: labels of shape {shapes[1]} beside inputs of shape {shapes[0]} may be one-hot "
+            "labels or a batch; take the argmax of one-hot labels, and apply unbatch() to batches"
+        )
     return columns
+
+
+def _are_one_hot(labels: list, size: int | None) -> bool:
+    """Whether the labels of what was taken for batches, `size` each, have a single 1 among zeros.
+
+    Images are not two pixels high, so two labels are those of a batch.
+    """
+    if size is None or size < 3 or not labels:
+        return False
+    rows = np.reshape(labels, [-1, size])
+    return bool(np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) == 1).all())
