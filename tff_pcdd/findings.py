@@ -840,7 +840,7 @@ def _allows(config: ExperimentConfig | None, name: str, value: float) -> bool:
         return True
     setting: dict[str, Any] = {name: value}
     try:
-        config.with_settings(**setting)
+        config.with_settings(**setting).check_data()
     except SettingError:
         return False
     return True

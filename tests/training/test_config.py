@@ -408,7 +408,7 @@ REFUSED = [
 @pytest.mark.parametrize(("values", "setting", "reason"), REFUSED)
 def test_refusals(values, setting, reason):
     with refuses(setting, reason) as caught:
-        ExperimentConfig.from_settings(**values)
+        ExperimentConfig.from_settings(**values).check_data()
     if setting in values:
         assert caught.value.value is values[setting]
 

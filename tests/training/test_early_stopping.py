@@ -60,7 +60,7 @@ def test_one_more_round_follows():
 
 def test_without_held_out_samples_it_is_refused():
     with refuses("early_stopping_patience", "validation_fraction"):
-        ExperimentConfig.from_settings(early_stopping_patience=2)
+        ExperimentConfig.from_settings(early_stopping_patience=2).check_data()
     with refuses("early_stopping_patience", "at least 1"):
         ExperimentConfig.from_settings(early_stopping_patience=0, validation_fraction=0.2)
 

@@ -166,6 +166,19 @@ def test_more_clients_in_a_round_than_there_are():
         Simulation(natural, federation)
 
 
+def test_a_given_federation_and_not_the_settings_bounds_cohorts_and_early_stopping():
+    """The settings describe ten clients without held-out samples."""
+    config = ExperimentConfig.from_settings(
+        model="mlp", clients_per_round=12, early_stopping_patience=2
+    )
+    federation = data.load_federation("digits", "iid", 12, validation_fraction=0.2)
+    assert Simulation(config, federation).cohort_size == 12
+    with refuses("clients_per_round", "there are only num_clients=10 clients"):
+        Simulation(config)
+    with refuses("early_stopping_patience", "needs held-out samples, and digits has none"):
+        Simulation(config.with_settings(clients_per_round=0), CONFIG.data.build())
+
+
 def test_bytes_of_fixed_variables_are_for_clients_that_train(compute):
     """The simplex ETF goes to a client once, and to one without samples not at all."""
     x, y = np.zeros([12, 8, 8, 1], np.float32), np.arange(12) % 3

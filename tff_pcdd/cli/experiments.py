@@ -126,6 +126,7 @@ def read_config(
             )
         del values[name]
     config = ExperimentConfig.from_settings(**values)
+    config.check_data()
     if values.get("partition") is None:
         _warn_of_pooled_users(config.data)
     return config

@@ -281,8 +281,9 @@ def _elements(dataset: Any, number: int, name: str) -> tuple[list, ...]:
             column.append(np.asarray(value) if column is columns[0] else value)
     if is_batch and number == 2 and len(shapes[1]) == 1 and _are_one_hot(columns[1], shapes[1][0]):
         raise DataError(
-            f"{name}: labels of shape {shapes[1]} beside inputs of shape {shapes[0]} may be one-hot "
-            "labels or a batch; take the argmax of one-hot labels, and apply unbatch() to batches"
+            f"{name}: labels of shape {shapes[1]} beside inputs of shape {shapes[0]} may be "
+            "one-hot labels or a batch; take the argmax of one-hot labels, and apply unbatch() to "
+            "batches"
         )
     return columns
 

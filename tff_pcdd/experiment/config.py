@@ -315,19 +315,6 @@ class ExperimentConfig:
         for name in missing & SEEDS.keys():
             layer, field = SEEDS[name]
             self._replace(layer, **{field: self.seed})
-        num_clients = self.data.partition.known_clients()
-        if num_clients is not None and self.training.clients_per_round > num_clients:
-            raise SettingError(
-                "clients_per_round",
-                self.training.clients_per_round,
-                f"there are only num_clients={num_clients} clients to draw from",
-            )
-        if self.evaluation.early_stopping_patience and not self.data.may_hold_out:
-            raise SettingError(
-                "early_stopping_patience",
-                self.evaluation.early_stopping_patience,
-                "needs held-out samples; set validation_fraction above 0",
-            )
         if (own := _calibration_of(self.method)) and self.head_calibration.name == "none":
             chosen = head_calibration.registry.create(*own.values())
             object.__setattr__(self, "head_calibration", chosen)
@@ -347,6 +334,28 @@ class ExperimentConfig:
         # `dataclasses.replace` may have overridden some of them since they were derived.
         still = {name for name in self._derived if self._value(name) == self._default(name)}
         object.__setattr__(self, "_derived", frozenset(missing | still))
+
+    def check_data(self) -> None:
+        """Checks what depends on the clients and samples that the settings of the data describe.
+
+        Not done on construction, because a federation given in Python replaces these data.
+
+        Raises:
+            SettingError: there are too few clients, or no held-out samples for early stopping.
+        """
+        num_clients = self.data.partition.known_clients()
+        if num_clients is not None and self.training.clients_per_round > num_clients:
+            raise SettingError(
+                "clients_per_round",
+                self.training.clients_per_round,
+                f"there are only num_clients={num_clients} clients to draw from",
+            )
+        if self.evaluation.early_stopping_patience and not self.data.may_hold_out:
+            raise SettingError(
+                "early_stopping_patience",
+                self.evaluation.early_stopping_patience,
+                "needs held-out samples; set validation_fraction above 0",
+            )
 
     def _check_sampling(self) -> None:
         """Checks that cohorts can be drawn in another way than uniformly."""

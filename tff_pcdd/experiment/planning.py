@@ -169,7 +169,12 @@ def check_all(configs: Sequence[ExperimentConfig]) -> list[TrainingSpec]:
     Raises:
         SettingError: as `check`; names all methods that are refused.
     """
-    return refusals.for_all(check, configs, lambda config: config.algorithm)
+
+    def check_with_data(config: ExperimentConfig) -> TrainingSpec:
+        config.check_data()
+        return check(config)
+
+    return refusals.for_all(check_with_data, configs, lambda config: config.algorithm)
 
 
 def advise(config: ExperimentConfig, warn: Callable[[str], None] = _warn) -> None:

@@ -89,7 +89,10 @@ class Simulation:
         self.config = config
         self._compute = compute or ComputeOptions()
         self._compute.runtime.prepare()
-        self.federation = config.data.build() if federation is None else federation
+        if federation is None:
+            config.check_data()
+            federation = config.data.build()
+        self.federation = federation
         num_clients = self.federation.num_clients
         if empty := self.federation.clients_without_train:
             _logger.warning("%d of %d clients have no training samples", empty, num_clients)

@@ -137,6 +137,7 @@ def describe(config: ExperimentConfig) -> str:
         SettingError: as `planning.check`.
     """
     heavy.load("tensorflow")
+    config.check_data()
     spec = planning.check(config)
     stages.leave()
     parameters, _ = planning.backbone_size(config, spec.input_spec)
