@@ -96,7 +96,7 @@ def publish(
     record: dict[str, Any] = {
         "schema": SCHEMA,
         "version": __version__,
-        "federation": config.data.describe(),
+        "federation": config.data.identify(),
         "model": config.model.backbone.name,
         "num_classes": _num_classes(results),
         "rounds": config.training.rounds,

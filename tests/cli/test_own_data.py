@@ -101,7 +101,7 @@ def test_settings_that_a_data_set_ignores_are_refused(call_here, tmp_path):
 def test_a_dry_run_needs_no_data(call_here, tmp_path):
     flags = ("--dry_run", "--data_dir=/none", f"--output_dir={tmp_path / 'run'}")
     status, out, err = call_here("train", "--dataset=folder", *flags)
-    assert (status, out.split(",")[0]) == (0, "fedavg seed 0: folder"), err
+    assert (status, out.split(",")[0]) == (0, "fedavg seed 0: folder: none"), err
     missing = (
         "train: warning: the data are not on this machine: dataset folder: data_dir=/none is not"
     )

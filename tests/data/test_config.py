@@ -131,6 +131,25 @@ def test_descriptions(values, description):
     assert config.describe_dataset() == config.source.name + tail
 
 
+@pytest.mark.parametrize(
+    ("dataset", "data_dir", "shown"),
+    [
+        ("folder", "data/flowers/", "folder: flowers"),
+        ("table", "~/my heart.csv", "table: my heart.csv"),
+        ("npz", "a/Größe[1]<b>$x$.npz", "npz: Größe_1__b__x_.npz"),
+        ("npz", "x" * 41, f"npz: {'x' * 39}_"),
+        ("folder", ".", "folder"),
+        ("celeba", "faces", "celeba"),
+        ("cifar10", "data", "cifar10"),
+    ],
+)
+def test_own_data_have_the_name_of_their_directory_or_file_in_headings(dataset, data_dir, shown):
+    config = _config(dataset=dataset, data_dir=data_dir, partition="iid", num_clients=5)
+    assert config.describe() == f"{shown}, IID, 5 clients"
+    assert config.describe_dataset() == shown
+    assert config.identify() == f"{dataset}, IID, 5 clients"
+
+
 def test_short_notations_name_fields():
     for name, cls in partitions.registry.classes().items():
         fields = {field.name for field in dataclasses.fields(cls)}

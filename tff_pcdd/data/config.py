@@ -166,7 +166,11 @@ class DataConfig:
         """Data set, partition and long tail in a few words each; the last is empty without one."""
         tailed = (self.imbalance_factor or 1) > 1
         tail = f"imbalance factor {self.imbalance_factor:g}" if tailed else ""
-        return self.source.name, self.partition.describe(), tail
+        return self.source.describe(), self.partition.describe(), tail
+
+    def identify(self) -> str:
+        """As `describe`, with the mere name of the data set, for files that programs read."""
+        return ", ".join(filter(None, (self.source.name, *self.descriptions()[1:])))
 
     def build(self) -> Federation:
         """Loads the samples and divides them among clients.

@@ -78,9 +78,10 @@ def text(
         description = _PERSONAL.format(client=client_id, stage=_STAGES[stage])
         served = layout.model_name(layout.personal_folders(federation.client_ids)[client])
         description += f"\n\nServers call it `{served}`."
-    name = tables.escape(federation.name)
+    name = tables.escape(config.data.source.describe())
     data_settings = [*_settings(config, only=("Data",))]
     if run.simulation.has_other_data:
+        name = tables.escape(federation.name)
         data_settings = [("federation", f"{name}, given in Python")]
     lines = [
         f"# {config.method_title} on {name}: {title}",

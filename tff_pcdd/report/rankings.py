@@ -223,7 +223,7 @@ def _name(directory: Directory, results: Sequence[Result], partition: str) -> st
     for _, settings in comparison.settings(directory, results)[:1]:
         config = settings_table.configuration(settings)
         if config is not None:
-            return config.data.describe()
+            return config.data.identify()
     return f"{directory.path.name}, {partition}"
 
 

@@ -27,8 +27,10 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 from typing import Any, ClassVar
 
+from tff_pcdd import text
 from tff_pcdd.data.input_spec import IMAGE_FILE, MAX_PIXELS, TEXT, InputSpec
 from tff_pcdd.data.pooled import DatasetInfo, LoadRequest, PooledData
 from tff_pcdd.errors import DataError, SettingError
@@ -40,6 +42,9 @@ NORMALIZATIONS = ("dataset", "imagenet", "none")
 
 # Settings that bound what is read, and their defaults. A run may continue with other limits.
 LIMITS = {"max_image_pixels": MAX_PIXELS, "max_json_bytes": 250_000_000, "max_json_depth": 20}
+
+# The most characters of a directory's or a file's name in headings.
+_LONGEST = 40
 
 # Means and standard deviations of ImageNet's channels.
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -107,6 +112,10 @@ class DataSource(Component):
                 "taken for data; name a directory outside of it",
             )
 
+    def describe(self) -> str:
+        """The data set in a word or two, for headings."""
+        return self.name
+
     @property
     def has_users(self) -> bool:
         """Whether samples belong to users, as far as the settings say."""
@@ -138,9 +147,12 @@ class DirectorySource(DataSource):
 
     Attributes:
         needs: what `data_dir` has to be, for messages.
+        holds_any_data: whether the name of the data set does not say which data these are, so that
+            headings name the directory or file, too.
     """
 
     needs: ClassVar[str] = "directory that holds it"
+    holds_any_data: ClassVar[bool] = False
 
     data_dir: str | None = option(
         None,
@@ -159,6 +171,11 @@ class DirectorySource(DataSource):
     def check(self) -> None:
         if self.data_dir and not self.path.is_dir():
             raise DataError(f"dataset {self.name}: data_dir={self.data_dir} is not a directory")
+
+    def describe(self) -> str:
+        # Without what HTML, Markdown and formulas in pictures consist of.
+        shown = re.sub(r"[^\w .,+()-]", "_", text.cut(self.path.name, _LONGEST)).strip(" .")
+        return f"{self.name}: {shown}" if self.holds_any_data and shown else self.name
 
     @property
     def path(self) -> pathlib.Path:

@@ -96,6 +96,7 @@ class _Found:
 class Folder(OwnImages):
     """Image files in a folder for each site and class."""
 
+    holds_any_data = True
     info = DatasetInfo(
         "folder", IMAGE_FILE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True
     )

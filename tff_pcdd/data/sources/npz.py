@@ -45,6 +45,7 @@ _CLIENT_BYTES = 2**32
 class Npz(OwnArrays, DirectorySource):
     """Images or vectors in an .npz file, or in one for each client."""
 
+    holds_any_data = True
     needs = "path of its .npz file"
     info = DatasetInfo("npz", IMAGE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True)
 

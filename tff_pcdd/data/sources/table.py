@@ -78,6 +78,7 @@ _NAMES_A_GROUP = re.compile(
 class Table(OwnImages, MissingValues):
     """Samples in a csv, xlsx or parquet file."""
 
+    holds_any_data = True
     needs = "path of its .csv, .xlsx or .parquet file"
     info = DatasetInfo(
         "table", IMAGE_FILE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True
