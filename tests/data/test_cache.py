@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from tff_pcdd import data
 from tff_pcdd.data import DataConfig, DatasetInfo, Examples, cache, partitions, sources
 
 # Of the samples of a source, for training and for testing.
@@ -45,6 +46,34 @@ def test_equal_settings_and_seeds_share_what_was_loaded(kept):
     build(Counted(loads=loads, number=1))
     build(Counted(loads=loads))
     assert loads == [(0, 0), (0, 1), (1, 0)]
+
+
+@dataclasses.dataclass(frozen=True)
+class WithUsers(Counted):
+    """Four users, or some that the seed draws."""
+
+    draws_only_users = True
+    info = dataclasses.replace(Counted.info, name="with_users", has_users=True)
+
+    def load(self, request):
+        users = np.random.default_rng(request.seed).permutation(4)[: request.max_clients]
+        parts = [data.ClientIndices(str(k), np.arange(10), np.arange(10)) for k in sorted(users)]
+        return dataclasses.replace(super().load(request), users=tuple(parts))
+
+
+def test_data_seeds_share_samples_unless_they_draw_users(kept):
+    loads = []
+    source = WithUsers(loads=loads)
+    for partition in (partitions.create("iid", num_clients=2), partitions.create("natural")):
+        for seed in (0, 1, 2):
+            DataConfig(source, partition, seed=seed).build()
+    assert len(loads) == 1
+    drawn = partitions.create("natural", max_clients=2)
+    for seed in (1, 2):
+        names = DataConfig(source, drawn, seed=seed).build().client_ids
+        chosen = np.random.default_rng(seed).permutation(4)[:2]
+        assert names == tuple(map(str, sorted(chosen)))
+    assert len(loads) == 3
 
 
 def test_nothing_is_kept_outside_of_studies(kept):

@@ -12,8 +12,9 @@ import sys
 from tff_pcdd.data.pooled import LoadRequest, PooledData
 from tff_pcdd.data.sources import DataSource
 
-# What a process keeps at most, in bytes; larger data sets are loaded for each run.
-_MOST_BYTES = 1 << 29
+# What a process keeps at most, in bytes: as much as image files take that are decoded once. Larger
+# data sets are loaded for each run. A run on what is kept uses the same arrays.
+_MOST_BYTES = 1 << 30
 
 _kept: collections.OrderedDict[tuple[DataSource, LoadRequest], PooledData] | None = None
 
@@ -40,6 +41,9 @@ def load(source: DataSource, request: LoadRequest) -> PooledData:
         SettingError: if a setting does not fit the data.
         DataError: if data are missing, unreadable or inconsistent.
     """
+    if source.draws_only_users and request.max_clients is None:
+        # Data seeds and partitions share the samples.
+        request = LoadRequest()
     key = source, request
     if _kept is None or not _is_hashable(key):
         return source.load(request)

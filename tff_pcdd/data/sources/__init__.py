@@ -60,12 +60,15 @@ class DataSource(Component):
             are None by default.
         may_hold_out: whether the data may have validation samples of their own.
         inputs_are_known: whether `input_spec` is that of the data before they are read.
+        draws_only_users: whether `load` uses its seed only to draw `max_clients` users, so that
+            without this number the data are the same under every seed.
     """
 
     info: ClassVar[DatasetInfo]
     user_options: ClassVar[tuple[str, ...]] = ()
     may_hold_out: ClassVar[bool] = False
     inputs_are_known: ClassVar[bool] = True
+    draws_only_users: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

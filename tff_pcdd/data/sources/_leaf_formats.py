@@ -49,6 +49,7 @@ class Format(NamedTuple):
 class LeafFormat(DataSource):
     """Base class of sources whose samples are in one of LEAF's formats."""
 
+    draws_only_users = True
     format: ClassVar[Format]
 
     def least_classes(self) -> int:

@@ -208,6 +208,7 @@ class OwnSource(DataSource):
 
     may_hold_out = True
     inputs_are_known = False
+    draws_only_users = True
 
     test_fraction: float | None = option(
         None,

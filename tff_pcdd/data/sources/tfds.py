@@ -35,6 +35,8 @@ from tff_pcdd.errors import DataError
 class TfdsSource(ImageSource, JsonSource):
     """A prepared copy of a TensorFlow data set; nothing is downloaded."""
 
+    draws_only_users = True
+
     def load(self, request: LoadRequest) -> PooledData:
         folder = self._folder()
         check_folder(folder, self.name, self.limits)
