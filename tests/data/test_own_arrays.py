@@ -28,6 +28,21 @@ def refused(message, *arguments, **options):
     assert "\n" not in str(caught.value)
 
 
+def test_masked_values_are_refused():
+    """NumPy hands on what is below the mask. A mask that hides nothing does no harm."""
+    hidden = np.arange(N) == 7
+    refused("arrays: labels are masked", X, np.ma.array(Y, mask=hidden), SITES)
+    refused("arrays: sites are masked", X, Y, np.ma.array(SITES, mask=hidden))
+    mask = np.broadcast_to(hidden[:, None, None, None], X.shape)
+    refused("arrays: inputs are masked", np.ma.array(X, mask=mask), Y, SITES)
+    assert len(data.from_arrays(np.ma.array(X), np.ma.array(Y), SITES).train) == 32
+
+
+def test_class_names_have_to_be_several():
+    names = np.array("cat,dog")
+    refused("arrays: class_names is a single value", X, np.arange(N) % 2, SITES, class_names=names)
+
+
 def test_images_labels_and_sites():
     made = data.from_arrays(X, Y, SITES)
     assert (made.client_ids, made.class_names) == (("north", "south"), ("cat", "dog"))

@@ -130,6 +130,8 @@ def as_inputs(x: Any, place: str) -> np.ndarray:
     Raises:
         DataError: if they have another shape, or a value is not a finite number.
     """
+    if np.ma.is_masked(x):
+        raise DataError(f"{place}: inputs are masked; fill them, or leave these samples out")
     try:
         array = np.asarray(x)
     except ValueError:
@@ -222,9 +224,13 @@ def known_classes(class_names: Iterable[Any], place: str) -> list[str]:
     """The names of the classes, in their order.
 
     Raises:
-        DataError: if one is missing or occurs twice.
+        DataError: if they are no list, or one is missing or occurs twice.
     """
-    known = as_names(list(class_names), "class name", place)
+    try:
+        names = list(class_names)
+    except TypeError:
+        raise DataError(f"{place}: class_names is a single value, not a list of names") from None
+    known = as_names(names, "class name", place)
     for index, name in enumerate(known):
         if name in known[:index]:
             raise DataError(f"{place}: class name {name!r:.80} occurs twice")

@@ -210,8 +210,10 @@ def check_vector(values: Any, number: int, what: str, where: str) -> np.ndarray:
     """A value for each sample, [n], from an array of shape [n] or [n, 1].
 
     Raises:
-        DataError: if it has another shape.
+        DataError: if it has another shape, or masked values.
     """
+    if np.ma.is_masked(values):
+        raise DataError(f"{where}: {what}s are masked; leave these samples out")
     try:
         array = np.asarray(values)
     except ValueError:
