@@ -316,6 +316,34 @@ def test_all_columns_leave_out_what_says_nothing_of_a_sample(table, tmp_path, wa
     assert named.input_spec.shape == (2,)
 
 
+@pytest.mark.parametrize("missing", ["refuse", "drop", "keep"])
+def test_all_columns_leave_out_those_without_a_value(table, missing, warnings_again):
+    """Also where rows with missing values are left out: all of them would be."""
+    expected = load(table)
+    table["notes"] = [None, "NA", ""] * 20
+    made = data.from_dataframe(table, features="all", missing=missing)
+    np.testing.assert_array_equal(made.train.x, expected.train.x)
+    assert "column notes is left out: without any value" in warnings_again.text
+    table.loc[3, "notes"] = "1"
+    with pytest.raises(DataError, match="row 0: .* in column 'notes' is not a finite number"):
+        data.from_dataframe(table, features="all")
+
+
+def test_empty_columns_beside_a_table_are_no_columns(table, tmp_path, warnings_again):
+    """As spreadsheets write them; one with values stays, and is named."""
+    path = tmp_path / "a.csv"
+    expected = loaded_file(table, path)
+    lines = path.read_text().splitlines()
+    source = data.sources.create("table", data_dir=str(path), feature_columns="all")
+    config = data.DataConfig(source, data.partitions.create("natural"))
+    path.write_text("".join(f"{line},,\n" for line in lines))
+    np.testing.assert_array_equal(config.build().train.x, expected.train.x)
+    assert not warnings_again.text
+    path.write_text("".join(f"{line},{number or ''},\n" for number, line in enumerate(lines)))
+    np.testing.assert_array_equal(config.build().train.x, expected.train.x)
+    assert "column without a name is left out: running numbers" in warnings_again.text
+
+
 def test_a_column_that_gives_the_answer_away_is_named(table, warnings_again):
     table["pulse"] = np.where(table["label"] == "ill", 1.0, 2.0) + table["pressure"] / 1000
     load(table)

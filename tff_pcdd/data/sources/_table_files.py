@@ -20,6 +20,7 @@ from tff_pcdd.data.sources._image_lists import TABLE_BYTES, as_text
 from tff_pcdd.data.sources._own import part_of
 from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.errors import DataError
+from tff_pcdd.text import plural
 
 PARQUET, XLSX = ".parquet", ".xlsx"
 SUFFIXES = (".csv", ".tsv", ".tab", ".csv.gz", ".tsv.gz", PARQUET, XLSX)
@@ -138,21 +139,28 @@ def _columns(
     rows: Mapping[int, Sequence[Any]],
     delimiter: str = ",",
 ) -> Columns:
-    """The columns of rows of cells.
+    """The columns of rows of cells, except for those without a name and without any value.
 
     Raises:
         DataError: if a row has more or fewer cells than there are columns, or names repeat.
     """
     names = ["" if name is None else str(name).strip() for name in header]
-    repeated = [name for name in names if names.count(name) > 1]
-    if repeated:
-        raise DataError(f"{path}: column {repeated[0]!r} occurs twice")
     for number, row in rows.items():
         if len(row) != len(names):
             raise DataError(
-                f"{path}, row {number}: has {len(row)} cells, but there are {len(names)} columns"
+                f"{path}, row {number}: has {plural(len(row), 'cell')}, but there "
+                f"{'is' if len(names) == 1 else 'are'} {plural(len(names), 'column')}"
             )
-    columns = {name: [row[index] for row in rows.values()] for index, name in enumerate(names)}
+    # Spreadsheets write empty columns beside a table.
+    used = [
+        index
+        for index, name in enumerate(names)
+        if name or any(row[index] not in ("", None) for row in rows.values())
+    ]
+    columns = {names[index]: [row[index] for row in rows.values()] for index in used}
+    if len(columns) < len(used):
+        repeated = next(names[index] for index in used if names.count(names[index]) > 1)
+        raise DataError(f"{path}: column {repeated!r} occurs twice")
     return Columns(str(path), columns, list(rows), delimiter)
 
 

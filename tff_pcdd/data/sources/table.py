@@ -443,12 +443,28 @@ class Table(OwnImages, MissingValues):
         }
         names = self._features()
         if names == [_ALL]:
-            return [name for name in columns.names if name not in roles]
+            names = [name for name in columns.names if name not in roles]
+            # With impute, they are constants.
+            return names if self.impute is not None else self._without_empty(columns, names)
         for name in names:
             if name in (self.label_column, self.site_column):
                 reason = f"{name} is the label or the site, and would give away the answer"
                 raise SettingError("feature_columns", self.feature_columns, reason)
         return names
+
+    def _without_empty(self, columns: Columns, names: Sequence[str]) -> list[str]:
+        """The columns that have a value in any row; warns of the others."""
+        markers, kept, empty = self.markers(), [], []
+        for name in names:
+            has_value = name in self._categorical() or not all(
+                is_missing(value, markers) for value in columns.values(name, "feature_columns")
+            )
+            (kept if has_value else empty).append(name)
+        if empty and columns.rows:
+            has = "is" if len(empty) == 1 else "are"
+            shown = listed("column", [name or "without a name" for name in empty])
+            warn(f"{columns.place}: {shown} {has} left out: without any value")
+        return kept
 
     def _stored_images(self, columns: Columns) -> StoredImages | None:
         """The images that the table holds itself; None if it names files."""
