@@ -344,6 +344,16 @@ def test_empty_columns_beside_a_table_are_no_columns(table, tmp_path, warnings_a
     assert "column without a name is left out: running numbers" in warnings_again.text
 
 
+def test_names_of_columns_that_repeat_are_refused(table):
+    """Of two columns 1 and "1", one would be lost."""
+    numbers = table.assign(**{"1": 1.5})
+    numbers[1] = 0.5
+    twice = pd.concat([table, table[["pulse"]]], axis=1)
+    for name, repeated in (("1", numbers), ("pulse", twice)):
+        with pytest.raises(DataError, match=f"dataframe: column '{name}' occurs twice"):
+            load(repeated)
+
+
 def test_a_column_that_gives_the_answer_away_is_named(table, warnings_again):
     table["pulse"] = np.where(table["label"] == "ill", 1.0, 2.0) + table["pressure"] / 1000
     load(table)

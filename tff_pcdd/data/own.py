@@ -113,6 +113,10 @@ def from_dataframe(
     root = pathlib.Path(folder).expanduser()
     settings = {"data_dir": str(root), "feature_columns": features, **options}
     source: Any = sources.create("table", **settings)
+    names = list(map(str, table))
+    for column in names:
+        if names.count(column) > 1:
+            raise DataError(f"{name}: column {column!r} occurs twice")
     columns = Columns(name, {str(column): list(table[column]) for column in table})
     return source.pool_columns(columns, root, LoadRequest()).federation(name)
 
