@@ -298,6 +298,15 @@ def test_other_names_are_not_alike(one, other, table, warnings_again):
     assert "differ only" not in warnings_again.text
 
 
+@pytest.mark.parametrize("options", [{}, {"feature_columns": "pulse"}])
+def test_rows_of_which_all_are_left_out(options, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("path,pulse,label,site\n" + "a.png,70,,Oslo\n" * 3)
+    source = data.sources.create("table", data_dir=str(path), missing="drop", **options)
+    with pytest.raises(DataError, match="no row is left; missing: the label in 3$"):
+        data.DataConfig(source, data.partitions.create("natural")).build()
+
+
 # Columns that are no inputs.
 
 

@@ -166,7 +166,7 @@ class MissingValues:
             Positions, int64 [m], and the count of what was left out.
 
         Raises:
-            DataError: if values are missing, and rows without them are refused.
+            DataError: if values are missing, and rows without them are refused; or no row is left.
         """
         count = len(next(iter(columns.values()), ()))
         if self.missing == "keep":
@@ -198,6 +198,8 @@ class MissingValues:
                 )
         if not parts:
             return np.arange(count), {}
+        if lacking.all():
+            raise DataError(f"{place}: no row is left; missing: {', '.join(parts)[:200]}")
         warn(f"{place}: {lacking.sum()} rows left out; missing: {', '.join(parts)[:200]}")
         return np.flatnonzero(~lacking), {"rows_left_out": int(lacking.sum())}
 
