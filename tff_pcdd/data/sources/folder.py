@@ -220,11 +220,13 @@ class Folder(OwnImages):
 
     def _report(self, found: _Found) -> dict[str, int]:
         """Warns of what was left out, and counts it."""
+        sites = sorted(set(found.empty) - set(found.sites))
+        classes = sorted(found.classes - set(found.labels))
         counts = {
             "hidden_files": found.hidden,
             "other_files": len(found.others),
-            "sites_left_out": len(set(found.empty) - set(found.sites)),
-            "classes_left_out": len(found.classes - set(found.labels)),
+            "sites_left_out": len(sites),
+            "classes_left_out": len(classes),
         }
         if found.others:
             deepest = max(found.others, key=lambda path: path.count(os.sep))
@@ -233,12 +235,9 @@ class Folder(OwnImages):
                 f"{found.root}: {len(found.others)} {files} left out, not images ({FORMATS}) "
                 f"in a folder site/class, for example {_shown(deepest)}"
             )
-        for kind, empty in (
-            ("site", set(found.empty) - set(found.sites)),
-            ("class", found.classes - set(found.labels)),
-        ):
+        for kind, empty in (("site", sites), ("class", classes)):
             if empty:
-                warn(f"{found.root}: {listed(kind, sorted(empty))} left out, without any image")
+                warn(f"{found.root}: {listed(kind, empty)} left out, without any image")
         return {name: count for name, count in counts.items() if count}
 
 

@@ -38,7 +38,7 @@ class TfdsSource(ImageSource, JsonSource):
     draws_only_users = True
 
     def load(self, request: LoadRequest) -> PooledData:
-        folder = self._folder()
+        folder = _find(self.name, self.data_dir)
         check_folder(folder, self.name, self.limits)
         import tensorflow_datasets as tfds
 
@@ -59,10 +59,7 @@ class TfdsSource(ImageSource, JsonSource):
         return PooledData(train, test, class_names=class_names, input_spec=self.image_spec())
 
     def check(self) -> None:
-        self._folder()
-
-    def _folder(self) -> pathlib.Path:
-        return _find(self.name, self.data_dir)
+        _find(self.name, self.data_dir)
 
 
 @register
