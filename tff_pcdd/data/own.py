@@ -21,6 +21,7 @@ from tff_pcdd.data.federation import ClientIndices, Federation
 from tff_pcdd.data.sources import DatasetInfo, DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._arrays import OwnArrays
 from tff_pcdd.data.sources._columns import Columns
+from tff_pcdd.data.sources._image_lists import choose_users
 from tff_pcdd.data.sources._names import quoted
 from tff_pcdd.data.sources._own import MANY_CLASSES
 from tff_pcdd.errors import DataError
@@ -203,8 +204,6 @@ def register_federation(federation: Federation) -> type[DataSource]:
 
 
 def _pooled(federation: Federation, request: LoadRequest) -> PooledData:
-    from tff_pcdd.data.sources._image_lists import choose_users
-
     train, clients = federation.train, federation.clients
     if any(client.validation.size for client in clients):
         held_out = np.zeros(len(train), bool)
@@ -214,14 +213,7 @@ def _pooled(federation: Federation, request: LoadRequest) -> PooledData:
             ClientIndices(own.client_id, np.union1d(own.train, own.validation), own.test)
             for own in clients
         )
-    train, test, users = choose_users(
-        train,
-        federation.test,
-        clients,
-        request.max_clients,
-        request.seed,
-        federation.name,
-    )
+    train, test, users = choose_users(train, federation.test, clients, request, federation.name)
     return PooledData(
         train,
         test,

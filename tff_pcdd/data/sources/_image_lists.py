@@ -12,19 +12,24 @@ import dataclasses
 import os
 import pathlib
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tff_pcdd.data.checks import first_outside
 from tff_pcdd.data.federation import ClientIndices, Examples
 from tff_pcdd.data.input_spec import IMAGE_FILE, InputSpec
-from tff_pcdd.data.sources import IMAGENET, LIMITS, DatasetInfo, DirectorySource, ImageSource
+from tff_pcdd.data.sources import (
+    IMAGENET,
+    LIMITS,
+    DatasetInfo,
+    DirectorySource,
+    ImageSource,
+    LoadRequest,
+)
 from tff_pcdd.data.sources._places import check_file, is_within
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
-
-_SUFFIXES = (".jpg", ".jpeg", ".png")
 
 # The most bytes that a pixel takes in a file: four channels of 16 bits, not compressed. Headers and
 # metadata may take as much as a small image.
@@ -148,22 +153,22 @@ def choose_users(
     train: Examples,
     test: Examples,
     users: tuple[ClientIndices, ...],
-    number: int | None,
-    seed: int,
-    root: str | os.PathLike,
+    request: LoadRequest,
+    place: str | os.PathLike,
 ) -> tuple[Examples, Examples, tuple[ClientIndices, ...]]:
-    """Keeps `number` users, drawn by the seed, and only the samples that they hold.
+    """Keeps as many users as are asked for, and only the samples that they hold.
 
     A test set without users is kept whole.
 
     Raises:
         SettingError: if there are fewer users.
     """
+    number = request.max_clients
     if number is None:
         return train, test, users
     if number > len(users):
-        raise SettingError("max_clients", number, f"{root} has only {len(users)} users")
-    rng = np.random.default_rng(seed)
+        raise SettingError("max_clients", number, f"{place} has only {len(users)} users")
+    rng = np.random.default_rng(request.seed)
     chosen = [users[i] for i in np.sort(rng.choice(len(users), number, replace=False))]
     train, train_rows = _gather(train, [user.train for user in chosen])
     test_rows = [user.test for user in chosen]
@@ -287,16 +292,3 @@ def describe_missing(table: pathlib.Path, names: Sequence[str], place: str) -> s
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     first = names[0] if names[0].isprintable() else repr(names[0])
     return f"{table} lists {textwrap.shorten(first, 200)}{more}, not found in {place}"
-
-
-def is_image(name: str) -> bool:
-    """Whether a file is an image by its name."""
-    return name.lower().endswith(_SUFFIXES)
-
-
-def image_files(root: pathlib.Path) -> Iterator[pathlib.Path]:
-    """All image files in a directory and the folders in it."""
-    for folder, _, names in os.walk(root):
-        for name in names:
-            if is_image(name):
-                yield pathlib.Path(folder, name)

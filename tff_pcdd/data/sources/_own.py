@@ -333,7 +333,7 @@ class OwnSource(DataSource):
         if samples.sites is not None:
             users = by_user(sites[train].tolist(), sites[test].tolist())
             kept_train, kept_test, users = choose_users(
-                kept_train, kept_test, users, request.max_clients, request.seed, place
+                kept_train, kept_test, users, request, place
             )
         content = hashlib.sha256(repr((class_names, samples.hashes.tolist())).encode())
         return PooledData(

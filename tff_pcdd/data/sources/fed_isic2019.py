@@ -67,8 +67,7 @@ class FedIsic2019(ImageListSource):
             Examples(paths[in_train], labels[in_train]),
             Examples(paths[in_test], labels[in_test]),
             users,
-            request.max_clients,
-            request.seed,
+            request,
             root,
         )
         return PooledData(

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -21,11 +23,12 @@ from tff_pcdd.data.sources._image_lists import (
     by_user,
     choose_users,
     describe_missing,
-    image_files,
     image_info,
     read_table,
 )
 from tff_pcdd.errors import DataError
+
+_SUFFIXES = (".jpg", ".jpeg", ".png")
 
 
 @register
@@ -38,7 +41,7 @@ class INaturalist(ImageListSource):
     def load(self, request: LoadRequest) -> PooledData:
         root = self.directory()
         # In an order that does not depend on the disk; of files of one name, the last one counts.
-        files = {path.stem: path for path in sorted(image_files(root))}
+        files = {path.stem: path for path in sorted(_image_files(root))}
         parts: list[Examples] = []
         users: list[list[str]] = []
         for pattern in ("federated_train*.csv", "test*.csv"):
@@ -48,8 +51,7 @@ class INaturalist(ImageListSource):
             needed = ("image_id", "class") if parts else ("image_id", "class", "user_id")
             rows = read_table(found[0], needed)
             # An id is a file name without extension; tables may add the folder and the extension.
-            stems = [os.path.basename(row["image_id"]) for row in rows]
-            stems = [stem[: -len(".jpg")] if stem.endswith(".jpg") else stem for stem in stems]
+            stems = [os.path.basename(row["image_id"]).removesuffix(".jpg") for row in rows]
             missing = [stem for stem in stems if stem not in files]
             if missing:
                 place = f"{root} and the folders in it"
@@ -62,10 +64,7 @@ class INaturalist(ImageListSource):
         if len(users[1]) < len(parts[1]):
             users[1] = []
         train, test = parts
-        clients = by_user(*users)
-        train, test, clients = choose_users(
-            train, test, clients, request.max_clients, request.seed, root
-        )
+        train, test, clients = choose_users(train, test, by_user(*users), request, root)
         return PooledData(
             train,
             test,
@@ -73,3 +72,9 @@ class INaturalist(ImageListSource):
             input_spec=self.image_spec(),
             users=clients,
         )
+
+
+def _image_files(root: pathlib.Path) -> Iterator[pathlib.Path]:
+    """All image files in a directory and the folders in it."""
+    for folder, _, names in os.walk(root):
+        yield from (pathlib.Path(folder, n) for n in names if n.lower().endswith(_SUFFIXES))
