@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -86,7 +85,6 @@ class OwnArrays(OwnSource, ImageSource, MissingValues):
             _labels(columns["label"], known, place, rows),
             names.get("site"),
             pick(parts, rows),
-            row_hashes(inputs),
             lambda row: f"sample {rows[row]}",
             notes,
             names.get("group"),
@@ -213,11 +211,6 @@ def vector_spec(place: str, train: np.ndarray, names: Sequence[str] = ()) -> Inp
         more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
         warn(f"{place}: features {', '.join(shown)}{more} are constant in all training samples")
     return InputSpec(VECTOR, train.shape[1:], "float32", mean=mean, std=std)
-
-
-def row_hashes(x: np.ndarray) -> np.ndarray:
-    """A hash of each row's bytes, [n]."""
-    return np.array([hashlib.sha256(row.tobytes()).hexdigest() for row in x])
 
 
 def known_classes(class_names: Iterable[Any], place: str) -> list[str]:

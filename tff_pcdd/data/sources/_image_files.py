@@ -11,7 +11,7 @@ import math
 import os
 import pathlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,27 +93,18 @@ class OwnImages(OwnSource, ImageListSource):
     def input_spec(self) -> InputSpec:
         return self._spec((self.image_size or 32, self.image_size or 32, self.image_channels or 3))
 
-    def pool_images(
-        self,
-        place: str,
-        paths: Sequence[str],
-        labels: Sequence[str],
-        sites: Sequence[str] | None,
-        parts: Sequence[str] | None,
-        request: LoadRequest,
-        *,
-        shown: Callable[[int], str],
-        notes: dict[str, int],
-        groups: Sequence[str] | None = None,
-        likely_groups: Mapping[str, tuple[Sequence[str], str]] | None = None,
-        class_names: Sequence[str] | None = None,
-    ) -> PooledData:
-        """Makes a data set of image files; see `OwnSamples`.
+    def pool_images(self, samples: OwnSamples, request: LoadRequest) -> PooledData:
+        """Makes a data set of image files.
+
+        Args:
+            samples: the samples, with the paths of their files.
+            request: which sites to keep.
 
         Raises:
             SettingError: if the images have different sizes and none is chosen.
             DataError: if a file is not an image; names it.
         """
+        paths = list(map(os.fsdecode, samples.x.tolist()))
         with (
             # Pillow warns of images whose pixels are counted here.
             warnings.catch_warnings(action="ignore"),
@@ -123,23 +114,21 @@ class OwnImages(OwnSource, ImageListSource):
                 look_at, whole=self.skip_broken_images, windows=self.image_range is None
             )
             found = list(pool.map(look, paths, itertools.repeat(self.max_image_pixels)))
-        rows = self._readable(place, found, shown)
+        rows = self._readable(samples, found)
         headers = [header for header in found if isinstance(header, Header)]
+        notes, likely_groups = {**samples.notes}, {**samples.likely_groups}
         if len(headers) < len(found):
-            notes = {**notes, "broken_images_left_out": len(found) - len(headers)}
-            paths, labels = pick(paths, rows), pick(labels, rows)
-            sites, parts, groups = (pick(of, rows) for of in (sites, parts, groups))
-            likely_groups = {
-                what: (pick(values, rows), advice)
-                for what, (values, advice) in (likely_groups or {}).items()
-            }
+            notes["broken_images_left_out"] = len(found) - len(headers)
+            samples, paths = samples.take(rows), pick(paths, rows)
+            likely_groups = {**samples.likely_groups}
+        place = samples.place
         if any(header.patient for header in headers):
             patients = [header.patient or str(row) for row, header in enumerate(headers)]
             advice = "group_column or group_pattern can keep them in one part"
-            likely_groups = {**(likely_groups or {}), "values of PatientID": (patients, advice)}
-        notes = {**notes, **_remarks(place, paths, headers, shown, rows)}
+            likely_groups["values of PatientID"] = patients, advice
+        notes |= _remarks(place, paths, headers, samples.shown)
         shape = (*self._size(place, headers), self._channels(place, headers))
-        files = _Files(paths, headers, shape[-1], lambda row: shown(rows[row]))
+        files = _Files(paths, headers, shape[-1], samples.shown)
         plain = InputSpec(
             IMAGE_FILE,
             shape,
@@ -150,35 +139,26 @@ class OwnImages(OwnSource, ImageListSource):
             # No format that exported models read has values of the modality.
             has_white=not any(header.is_deep and header.is_dicom for header in headers),
         )
-        x = np.array([os.fsencode(path) for path in paths])
+        x = samples.x
         size = len(x) * math.prod(shape)
         if size <= _IN_MEMORY or files.converted:
             files.check_memory(place, size)
-            x = np.empty((len(paths), *shape), np.uint8)
+            x = np.empty((len(x), *shape), np.uint8)
             for chosen, pixels in files.decoded(plain):
                 x[chosen] = pixels
         else:
             # Otherwise, a broken image would end the training in the middle of the first round.
             collections.deque(files.decoded(plain), maxlen=0)
-        hashes = np.array([header.hash for header in headers])
-        samples = OwnSamples(
-            place,
-            x,
-            labels,
-            sites,
-            parts,
-            hashes,
-            files.shown,
-            notes,
-            groups,
-            likely_groups or {},
-            class_names,
+        samples = dataclasses.replace(
+            samples,
+            x=x,
+            notes=notes,
+            likely_groups=likely_groups,
+            hashes=np.array([header.hash for header in headers]),
         )
         return self.pool(samples, request, lambda train: self._measured(plain, train))
 
-    def _readable(
-        self, place: str, found: Sequence[Header | str], shown: Callable[[int], str]
-    ) -> list[int]:
+    def _readable(self, samples: OwnSamples, found: Sequence[Header | str]) -> list[int]:
         """The positions of files that are images.
 
         Raises:
@@ -187,6 +167,7 @@ class OwnImages(OwnSource, ImageListSource):
         broken = [row for row, header in enumerate(found) if isinstance(header, str)]
         if not broken:
             return list(range(len(found)))
+        place, shown = samples.place, samples.shown
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
         first = f"{shown(broken[0])}{more}: {found[broken[0]]}"
         if not self.skip_broken_images:
@@ -450,13 +431,12 @@ def _remarks(
     paths: Sequence[str],
     headers: Sequence[Header],
     shown: Callable[[int], str],
-    rows: Sequence[int],
 ) -> dict[str, int]:
     """Counts images whose pixels are not what one may expect, and warns of them."""
     counts = {}
     windows = collections.Counter(header.window for header in headers if header.window)
     if len(windows) > 1:
-        first = next(row for row, header in zip(rows, headers, strict=True) if header.window)
+        first = next(row for row, header in enumerate(headers) if header.window)
         warn(
             f"{place}: {windows.total()} DICOM files, such as {shown(first)}, are shown by "
             f"{len(windows)} different windows of their own; image_range gives all of them one"
@@ -494,7 +474,7 @@ def _remarks(
     ):
         if number := sum(found):
             counts[name] = number
-            example = shown(rows[found.index(True)])
+            example = shown(found.index(True))
             warn(f"{place}: {number} of {len(found)} images, such as {example}, {text}")
     return counts
 

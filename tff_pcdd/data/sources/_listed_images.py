@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._image_lists import describe_missing
 from tff_pcdd.data.sources._names import as_texts
@@ -120,9 +122,9 @@ class StoredImages:
                 pathlib.Path(path).write_bytes(content)
             _stored.add(folder)
 
-    def paths(self) -> list[str]:
-        """The files, [n]."""
-        return self._paths
+    def paths(self) -> np.ndarray:
+        """The files, as bytes, [n]."""
+        return np.array(list(map(os.fsencode, self._paths)))
 
     def remove(self) -> None:
         """Removes the files, unless they had been stored before."""

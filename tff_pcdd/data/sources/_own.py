@@ -77,11 +77,10 @@ class OwnSamples:
 
     Attributes:
         place: the directory, file or array, for messages.
-        x: raw inputs, or paths as bytes, [n, ...].
+        x: raw inputs, or paths as bytes, [n, ...]; the rows of a table until its inputs are known.
         labels: name of each sample's class.
         sites: name of each sample's site; None if there are no sites.
         parts: "train", "val" or "test" for each sample; None if the test parts are to be chosen.
-        hashes: hash of each sample's stored bytes, [n].
         shown: the name of a sample, for messages.
         notes: counts of what was left out.
         groups: the patient, video or the like of each sample; None if each stands for itself.
@@ -89,6 +88,7 @@ class OwnSamples:
             the message calls them, the values and the advice.
         class_names: the classes in the order of their numbers, also those without samples; None
             for those of the labels, in their order.
+        hashes: hash of each sample's stored bytes, [n]; None for those of `x`.
     """
 
     place: str
@@ -96,12 +96,12 @@ class OwnSamples:
     labels: Sequence[str]
     sites: Sequence[str] | None
     parts: Sequence[str] | None
-    hashes: np.ndarray
     shown: Callable[[int], str]
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
     groups: Sequence[str] | None = None
     likely_groups: Mapping[str, tuple[Sequence[str], str]] = dataclasses.field(default_factory=dict)
     class_names: Sequence[str] | None = None
+    hashes: np.ndarray | None = None
 
     def take(self, rows: Sequence[int]) -> OwnSamples:
         """The samples at some positions."""
@@ -112,7 +112,7 @@ class OwnSamples:
             labels=pick(self.labels, rows),
             sites=sites,
             parts=parts,
-            hashes=self.hashes[list(rows)],
+            hashes=None if self.hashes is None else self.hashes[list(rows)],
             shown=lambda index: self.shown(rows[index]),
             groups=groups,
             likely_groups={
@@ -311,9 +311,10 @@ class OwnSource(DataSource):
                 raise DataError(f"{place}: there are no {_WORDS[part]} samples; {why}")
         in_test, held_out = parts == "test", parts == "val"
         notes = dict(samples.notes)
+        hashes = _row_hashes(samples.x) if samples.hashes is None else samples.hashes
         notes |= warn_of_duplicates(
             place,
-            samples.hashes,
+            hashes,
             {
                 "duplicates_at_several_sites": ("at several sites", sites),
                 "duplicates_in_both_parts": (f"in the {_listed(parts)} part", parts),
@@ -335,7 +336,7 @@ class OwnSource(DataSource):
             kept_train, kept_test, users = choose_users(
                 kept_train, kept_test, users, request, place
             )
-        content = hashlib.sha256(repr((class_names, samples.hashes.tolist())).encode())
+        content = hashlib.sha256(repr((class_names, hashes.tolist())).encode())
         return PooledData(
             kept_train,
             kept_test,
@@ -407,6 +408,11 @@ class OwnSource(DataSource):
             own_groups = None if groups is None else groups[own]
             found[own[hold_out(y[own], fraction, seed, own_groups)]] = "test"
         return found
+
+
+def _row_hashes(x: np.ndarray) -> np.ndarray:
+    """A hash of each row's bytes, [n]."""
+    return np.array([hashlib.sha256(row.tobytes()).hexdigest() for row in x])
 
 
 def _group_numbers(samples: OwnSamples) -> np.ndarray | None:

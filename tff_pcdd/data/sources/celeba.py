@@ -8,7 +8,6 @@ raw/img_align_celeba.
 from __future__ import annotations
 
 import dataclasses
-import os
 
 from tff_pcdd.data.input_spec import IMAGE_FILE
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
@@ -17,6 +16,7 @@ from tff_pcdd.data.sources._image_lists import first_existing
 from tff_pcdd.data.sources._json import JsonSource, parse
 from tff_pcdd.data.sources._leaf_json import index, leaf_folder, mapped
 from tff_pcdd.data.sources._names import as_names
+from tff_pcdd.data.sources._own import OwnSamples
 from tff_pcdd.errors import DataError
 
 
@@ -54,13 +54,5 @@ class CelebA(OwnImages, JsonSource):
                 persons += [person] * len(x)
                 parts += [part] * len(x)
         paths = self.existing_files(names, root / "train", images.parent, images.name)
-        return self.pool_images(
-            str(root),
-            list(map(os.fsdecode, paths.tolist())),
-            labels,
-            persons,
-            parts,
-            request,
-            shown=lambda row: names[row],
-            notes={},
-        )
+        samples = OwnSamples(str(root), paths, labels, persons, parts, lambda row: names[row])
+        return self.pool_images(samples, request)

@@ -12,12 +12,14 @@ import pathlib
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._image_files import OwnImages
 from tff_pcdd.data.sources._names import tidy
-from tff_pcdd.data.sources._own import ABBREVIATIONS, MANY_CLASSES, PARTS, part_of
+from tff_pcdd.data.sources._own import ABBREVIATIONS, MANY_CLASSES, PARTS, OwnSamples, part_of
 from tff_pcdd.data.sources._pillow import FORMATS, is_dicom, is_image
 from tff_pcdd.data.sources._places import is_within
 from tff_pcdd.data.sources._tasks import VOLUMES, refuse_folders
@@ -133,22 +135,20 @@ class Folder(OwnImages):
         names = [os.path.relpath(path, root).replace(os.sep, "/") for path in found.paths]
         starts = [match[1] if (match := re.search(_SERIES, name)) else name for name in names]
         advice = f"group_pattern='{_SERIES}' keeps them in one part"
-        return self.pool_images(
+        if found.parts:
+            advice = "move them to one part"
+        samples = OwnSamples(
             str(root),
-            found.paths,
+            np.array(list(map(os.fsencode, found.paths))),
             found.labels,
             found.sites,
             found.parts or None,
-            request,
-            shown=lambda row: _shown(os.path.relpath(found.paths[row], root)),
-            notes=notes,
-            groups=self._groups(root, names),
-            likely_groups={
-                "beginnings of file names": (starts, "move them to one part")
-                if found.parts
-                else (starts, advice)
-            },
+            lambda row: _shown(os.path.relpath(found.paths[row], root)),
+            notes,
+            self._groups(root, names),
+            {"beginnings of file names": (starts, advice)},
         )
+        return self.pool_images(samples, request)
 
     def _groups(self, root: pathlib.Path, names: list[str]) -> list[str] | None:
         """The group of each image; None if no pattern finds them.

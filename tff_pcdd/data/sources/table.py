@@ -20,7 +20,7 @@ from tff_pcdd.data import encoding
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
-from tff_pcdd.data.sources._arrays import known_classes, row_hashes, vector_spec
+from tff_pcdd.data.sources._arrays import known_classes, vector_spec
 from tff_pcdd.data.sources._cells import (
     MEAN,
     MEDIAN,
@@ -249,40 +249,50 @@ class Table(OwnImages, MissingValues):
             _warn_of_parts(columns)
         groups = self._groups(columns)
         likely = self._likely_groups(columns, parts)
+        samples = OwnSamples(
+            place,
+            np.arange(len(rows)),
+            labels,
+            sites,
+            parts,
+            lambda index: f"row {rows[index]}",
+            notes,
+            groups,
+            likely,
+            class_names,
+        )
         if self.feature_columns is None:
-            stored = self._stored_images(columns)
-            paths = self._paths(columns, folder) if stored is None else stored.paths()
+            return self._pool_files(samples, columns, folder, request)
+        return self._pool_numbers(samples, columns, request)
 
-            refuse_boxes(place, columns.names, paths)
+    def _pool_files(
+        self, samples: OwnSamples, columns: Columns, folder: pathlib.Path, request: LoadRequest
+    ) -> PooledData:
+        """Makes a data set of the images that the rows name, or that the table holds."""
+        stored = self._stored_images(columns)
+        paths = self._paths(columns, folder) if stored is None else stored.paths()
+        refuse_boxes(columns.place, columns.names, paths.tolist())
+        row = samples.shown
 
-            def shown(index: int) -> str:
-                file = f" ({os.path.relpath(paths[index], folder)})" if stored is None else ""
-                return f"row {rows[index]}{file}"
+        def shown(index: int) -> str:
+            return f"{row(index)} ({os.path.relpath(os.fsdecode(paths[index]), folder)})"
 
-            pooled = self.pool_images(
-                place,
-                paths,
-                labels,
-                sites,
-                parts,
-                request,
-                shown=shown,
-                notes=notes,
-                groups=groups,
-                likely_groups=likely,
-                class_names=class_names,
-            )
-            if stored is not None and pooled.train.x.ndim > 1:
-                stored.remove()
-            return pooled
+        samples = dataclasses.replace(samples, x=paths, shown=shown if stored is None else row)
+        pooled = self.pool_images(samples, request)
+        if stored is not None and pooled.train.x.ndim > 1:
+            stored.remove()
+        return pooled
+
+    def _pool_numbers(
+        self, samples: OwnSamples, columns: Columns, request: LoadRequest
+    ) -> PooledData:
+        """Makes a data set of the columns that are inputs."""
+        place = columns.place
         cells, count = self._cells(columns)
-        if count:
-            notes = {**notes, "missing_values_replaced": count}
-        _warn_of_answers(place, cells, labels)
+        _warn_of_answers(place, cells, samples.labels)
         shifted = _far_numbers(place, cells)
         changed = self.impute is not None or shifted or any(cells.categories)
         content = repr((cells.names, cells.categories) if changed else cells.names)
-        x = cells.x if changed else cells.x.astype(np.float32)
 
         def describe(train: np.ndarray) -> InputSpec:
             fitted = cells.fit(
@@ -300,18 +310,10 @@ class Table(OwnImages, MissingValues):
             _check_categories(cells, kept, spec.columns or ())
             return cells.encode(kept.x, spec.columns or ())
 
-        samples = OwnSamples(
-            place,
-            x,
-            labels,
-            sites,
-            parts,
-            row_hashes(x),
-            lambda index: f"row {rows[index]}",
-            notes,
-            groups,
-            likely,
-            class_names,
+        samples = dataclasses.replace(
+            samples,
+            x=cells.x if changed else cells.x.astype(np.float32),
+            notes={**samples.notes, "missing_values_replaced": count} if count else samples.notes,
         )
         pooled = self.pool(samples, request, describe, encode)
         fingerprint = pooled.fingerprint + hashlib.sha256(content.encode()).hexdigest()
@@ -454,17 +456,18 @@ class Table(OwnImages, MissingValues):
 
     def _without_empty(self, columns: Columns, names: Sequence[str]) -> list[str]:
         """The columns that have a value in any row; warns of the others."""
-        markers, kept, empty = self.markers(), [], []
-        for name in names:
-            has_value = name in self._categorical() or not all(
-                is_missing(value, markers) for value in columns.values(name, "feature_columns")
-            )
-            (kept if has_value else empty).append(name)
+        markers, categorical = self.markers(), self._categorical()
+        empty = [
+            name
+            for name in names
+            if name not in categorical
+            and all(is_missing(value, markers) for value in columns.values(name, "feature_columns"))
+        ]
         if empty and columns.rows:
             has = "is" if len(empty) == 1 else "are"
             shown = listed("column", [name or "without a name" for name in empty])
             warn(f"{columns.place}: {shown} {has} left out: without any value")
-        return kept
+        return [name for name in names if name not in empty]
 
     def _stored_images(self, columns: Columns) -> StoredImages | None:
         """The images that the table holds itself; None if it names files."""
@@ -473,8 +476,8 @@ class Table(OwnImages, MissingValues):
         cells = columns.values(self.path_column, "path_column")
         return StoredImages(cells, columns) if holds_images(cells) else None
 
-    def _paths(self, columns: Columns, folder: pathlib.Path) -> list[str]:
-        """The image files.
+    def _paths(self, columns: Columns, folder: pathlib.Path) -> np.ndarray:
+        """The image files, as bytes.
 
         Raises:
             DataError: if one does not exist, or is not below the folder.
@@ -504,10 +507,7 @@ class Table(OwnImages, MissingValues):
                     f"{self.path_column!r} is not the name of a file; path_pattern="
                     f"'{{{self.path_column}}}.jpg' adds what it lacks"
                 )
-        return [
-            os.fsdecode(path)
-            for path in self.existing_files(texts, pathlib.Path(columns.place), folder).tolist()
-        ]
+        return self.existing_files(texts, pathlib.Path(columns.place), folder)
 
 
 # How columns of numbers are called that say who a sample is of.
