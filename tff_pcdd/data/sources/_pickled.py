@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tff_pcdd.data.sources._places import reason_of
 from tff_pcdd.errors import DataError
 
 # Types of numbers, as NumPy's arrays name them; O8 is that of objects.
@@ -105,10 +106,9 @@ def pickled_arrays(content: bytes, where: str) -> dict[str, np.ndarray]:
         arrays = {name: value.value for name, value in values.items() if isinstance(value, _Array)}
     # A damaged pickle raises errors of all kinds.
     except Exception as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
-            f"{where}: the pickle in it {reason}; only arrays of numbers are read, so store them "
-            "with np.savez(file, x=x, y=y)"
+            f"{where}: the pickle in it {reason_of(error)}; only arrays of numbers are read, so "
+            "store them with np.savez(file, x=x, y=y)"
         ) from error
     for name in ("x", "y"):
         if not isinstance(arrays.get(name), np.ndarray):

@@ -1,4 +1,5 @@
 """Checks of files before they are opened: what kind of file it is, how large, and where it lies.
+Errors of libraries that open them, on one line.
 
 A data directory may come from anyone. A pipe in it would be read for ever, and a link could lead to
 any file of the user.
@@ -73,6 +74,11 @@ def is_within(path: str | os.PathLike, folder: pathlib.Path) -> bool:
     """Whether a path, once links are followed, lies in a directory or is the directory itself."""
     real, root = os.path.realpath(path), os.path.realpath(folder)
     return real == root or real.startswith(root.rstrip(os.sep) + os.sep)
+
+
+def reason_of(error: Exception) -> str:
+    """What an error of a library says, on one short line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _reason(error: Exception) -> str:

@@ -18,7 +18,7 @@ from tff_pcdd.data.checks import warn
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._image_lists import TABLE_BYTES, as_text
 from tff_pcdd.data.sources._own import part_of
-from tff_pcdd.data.sources._places import check_file
+from tff_pcdd.data.sources._places import check_file, reason_of
 from tff_pcdd.errors import DataError
 from tff_pcdd.text import plural
 
@@ -200,8 +200,7 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
         raise
     # A damaged workbook raises errors of the archive, of XML, and of its own.
     except Exception as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(f"{path} cannot be read as an .xlsx file: {reason}") from error
+        raise DataError(f"{path} cannot be read as an .xlsx file: {reason_of(error)}") from error
     if len(sheets) > 1:
         title = sheets[0].title
         warn(f"{path}: only the first of {len(sheets)} sheets is read, {title!r:.40}")
@@ -264,8 +263,7 @@ def _read_parquet(path: pathlib.Path) -> Columns:
                     columns[name] += column.to_pylist()
     # Arrow raises its own errors and those of the system.
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{path} cannot be read as a parquet file: {reason}") from error
+        raise DataError(f"{path} cannot be read as a parquet file: {reason_of(error)}") from error
     classes = _class_names(schema.metadata or {})
     for name, names in classes.items():
         if name in columns:

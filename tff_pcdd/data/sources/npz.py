@@ -24,7 +24,7 @@ from tff_pcdd.data.sources import DatasetInfo, DirectorySource, LoadRequest, Poo
 from tff_pcdd.data.sources._arrays import OwnArrays
 from tff_pcdd.data.sources._own import MANY_CLASSES, part_of
 from tff_pcdd.data.sources._pickled import pickled_arrays
-from tff_pcdd.data.sources._places import check_data_file, check_file, is_within
+from tff_pcdd.data.sources._places import check_data_file, check_file, is_within, reason_of
 from tff_pcdd.errors import DataError
 
 # The most bytes of all arrays: so many, and so many times the size of the file.
@@ -89,8 +89,7 @@ def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
     # A damaged archive raises errors of the archive, of its compression, or of an array's header,
     # and of memory if the header states a huge array.
     except Exception as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(f"{path} cannot be read as an .npz file: {reason}") from error
+        raise DataError(f"{path} cannot be read as an .npz file: {reason_of(error)}") from error
     if parts:
         return _joined(path, arrays, parts)
     for name in _NEEDED:
@@ -226,6 +225,5 @@ def _read_client(path: pathlib.Path) -> Mapping[str, np.ndarray]:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in ("x", "y")}
     except Exception as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(f"{path} cannot be read as an .npz file: {reason}") from error
+        raise DataError(f"{path} cannot be read as an .npz file: {reason_of(error)}") from error
     return pickled_arrays(content, str(path)) if content else arrays
