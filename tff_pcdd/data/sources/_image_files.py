@@ -91,7 +91,8 @@ class OwnImages(OwnSource, ImageListSource):
             raise SettingError("image_channels", 1, "ImageNet's statistics need 3 channels")
 
     def input_spec(self) -> InputSpec:
-        return self._spec((self.image_size or 32, self.image_size or 32, self.image_channels or 3))
+        size = self.image_size or 32
+        return self._spec(IMAGE_FILE, (size, size, self.image_channels or 3))
 
     def pool_images(self, samples: OwnSamples, request: LoadRequest) -> PooledData:
         """Makes a data set of image files.
@@ -263,23 +264,11 @@ class OwnImages(OwnSource, ImageListSource):
         return 1 if grey == len(headers) else 3
 
     def _spec(
-        self,
-        shape: tuple[int, ...],
-        measured: Statistics | None = None,
-        kind: str = IMAGE_FILE,
-        plain: InputSpec | None = None,
+        self, kind: str, shape: tuple[int, ...], measured: Statistics | None = None
     ) -> InputSpec:
         mean, std = measured or (None, None)
         info = dataclasses.replace(self.info, kind=kind, shape=shape, mean=mean, std=std)
-        spec = self.image_spec(info=info)
-        if plain is None:
-            return spec
-        return dataclasses.replace(
-            spec,
-            pixel_range=plain.pixel_range,
-            upright=plain.upright,
-            has_white=plain.has_white,
-        )
+        return self.image_spec(info=info)
 
     def _measured(self, plain: InputSpec, x: np.ndarray) -> InputSpec:
         """The input spec, with statistics of the training samples if they are asked for."""
@@ -294,7 +283,12 @@ class OwnImages(OwnSource, ImageListSource):
                 chosen = np.random.default_rng(0).choice(len(x), _MEASURED, replace=False)
                 x = x[np.sort(chosen)]
             measured = measure(in_parts(x) if kind == IMAGE else _decoded(x, plain), 255)
-        return self._spec(shape, measured, kind, plain)
+        return dataclasses.replace(
+            self._spec(kind, shape, measured),
+            pixel_range=plain.pixel_range,
+            upright=plain.upright,
+            has_white=plain.has_white,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
