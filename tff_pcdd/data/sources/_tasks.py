@@ -18,6 +18,7 @@ MULTI_LABEL = (
     "whether a certain finding is there, or keep the samples with exactly one label"
 )
 _MASKS = "masks (segmentation) are not supported; give each image one label"
+_EITHER = "masks (segmentation) and boxes (detection) are not supported; give each image one label"
 _BOXES = "boxes (object detection) are not supported; give each image one label"
 _REGRESSION = (
     "numbers to be predicted (regression) are not supported; make classes of them, such as ranges"
@@ -55,7 +56,7 @@ def refuse_labels(place: str, labels: Sequence[str]) -> None:
     classes = set(labels)
     for label in sorted(classes):
         if _NUMBERS.fullmatch(label):
-            raise DataError(f"{place}: the label {label!r:.40} is a row of numbers; {_or(_MASKS)}")
+            raise DataError(f"{place}: the label {label!r:.40} is a row of numbers; {_EITHER}")
         mark = next((mark for mark in _SEPARATORS if mark in label), "")
         pieces = [piece.strip() for piece in label.split(mark)] if mark else []
         # "carcinoma, basal" is one label, and "cat, dog" with the classes cat and dog are two.
@@ -73,10 +74,6 @@ def refuse_labels(place: str, labels: Sequence[str]) -> None:
             f"{place}: the labels are {len(classes)} different numbers of {len(labels)} samples; "
             f"{_REGRESSION}"
         )
-
-
-def _or(masks: str) -> str:
-    return masks.replace("masks (segmentation)", "masks (segmentation) and boxes (detection)")
 
 
 def decimals_hint(what: str) -> str:
@@ -108,7 +105,7 @@ def refuse_folders(place: str, names: Iterable[str]) -> None:
     others = [by_name[name] for name in _BESIDE_IMAGES if name in by_name]
     if images and others:
         raise DataError(
-            f"{place}: {others[0]} beside {images[0]} looks like masks or boxes; {_or(_MASKS)}, by "
+            f"{place}: {others[0]} beside {images[0]} looks like masks or boxes; {_EITHER}, by "
             "a folder for each class"
         )
 

@@ -36,7 +36,7 @@ class Digits(ImageSource):
             train=pooled.take(train),
             test=pooled.take(np.setdiff1d(np.arange(len(labels)), train)),
             class_names=tuple("0123456789"),
-            input_spec=self.image_spec(scale=1 / 16),
+            input_spec=self.input_spec(),
         )
 
     def input_spec(self) -> InputSpec:

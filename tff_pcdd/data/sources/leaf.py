@@ -229,12 +229,12 @@ def _load(
 
     Labels have to be less than `limit`.
     """
-    total = sum(entries[user].size for user in users if user in entries)
+    wanted = [user for user in users if user in entries]
+    total = sum(entries[user].size for user in wanted)
     x = np.empty((total, *format.shape), np.uint8)
     y = np.empty(total, np.int32)
     rows = {user: np.empty(0, np.int64) for user in users}
     done = 0
-    wanted = [user for user in users if user in entries]
     with contextlib.ExitStack() as stack:
         path = None
         # In the order of the files, so that each file is opened once.

@@ -464,9 +464,7 @@ class Table(OwnImages, MissingValues):
             and all(is_missing(value, markers) for value in columns.values(name, "feature_columns"))
         ]
         if empty and columns.rows:
-            has = "is" if len(empty) == 1 else "are"
-            shown = listed("column", [name or "without a name" for name in empty])
-            warn(f"{columns.place}: {shown} {has} left out: without any value")
+            _warn_of_left_out(columns.place, empty, "without any value")
         return [name for name in names if name not in empty]
 
     def _stored_images(self, columns: Columns) -> StoredImages | None:
@@ -549,17 +547,21 @@ def _informative(
         if len(np.unique(column)) <= 1:
             reasons.setdefault("constant", []).append(name)
         elif name == "" or name.startswith("Unnamed: ") or _numbers_rows(name, column, categorical):
-            reasons.setdefault("running numbers of the rows", []).append(name or "without a name")
+            reasons.setdefault("running numbers of the rows", []).append(name)
         elif _NAMES_AN_ID.search(name) and name not in categorical:
             reasons.setdefault("ids by their names", []).append(name)
         else:
             kept.append(index)
     for reason, left_out in reasons.items():
-        has = "is" if len(left_out) == 1 else "are"
-        warn(f"{place}: {listed('column', left_out)} {has} left out: {reason}")
+        _warn_of_left_out(place, left_out, reason)
     if not kept:
         raise DataError(f"{place}: no column is left that tells samples apart")
     return kept
+
+
+def _warn_of_left_out(place: str, names: Sequence[str], reason: str) -> None:
+    shown = listed("column", [name or "without a name" for name in names])
+    warn(f"{place}: {shown} {'is' if len(names) == 1 else 'are'} left out: {reason}")
 
 
 def _numbers_rows(name: str, column: np.ndarray, categorical: Sequence[str]) -> bool:
