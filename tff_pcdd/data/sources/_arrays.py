@@ -233,11 +233,7 @@ def known_classes(class_names: Iterable[Any], place: str) -> list[str]:
 def _labels(
     given: np.ndarray, known: Sequence[str] | None, place: str, rows: Sequence[int]
 ) -> list[str]:
-    """The name of each sample's class; labels are indices into the known names, if there are any.
-
-    Raises:
-        DataError: if a label is missing, or is no such index.
-    """
+    """The name of each sample's class; labels are indices into the known names, if any are."""
     if known is None:
         return as_names(given, "label", place, rows)
     if given.dtype.kind not in "iu":

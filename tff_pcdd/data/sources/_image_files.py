@@ -160,11 +160,7 @@ class OwnImages(OwnSource, ImageListSource):
         return self.pool(samples, request, lambda train: self._measured(plain, train))
 
     def _readable(self, samples: OwnSamples, found: Sequence[Header | str]) -> list[int]:
-        """The positions of files that are images.
-
-        Raises:
-            DataError: if files are not images or too large; names the first.
-        """
+        """The positions of files that are images."""
         broken = [row for row, header in enumerate(found) if isinstance(header, str)]
         if not broken:
             return list(range(len(found)))
@@ -180,11 +176,7 @@ class OwnImages(OwnSource, ImageListSource):
         return [row for row, header in enumerate(found) if isinstance(header, Header)]
 
     def _given_range(self) -> tuple[int, int] | None:
-        """The setting `image_range` as numbers.
-
-        Raises:
-            SettingError: it is no range of 16 bits.
-        """
+        """The setting `image_range` as numbers."""
         if self.image_range is None:
             return None
         try:
@@ -200,10 +192,6 @@ class OwnImages(OwnSource, ImageListSource):
         """The values of images of 16 bits that become black and white; None for other images.
 
         DICOM files without a window count as images of 16 bits.
-
-        Raises:
-            SettingError: `image_range` is given for images of 8 bits.
-            DataError: if there are both kinds, whose values nobody can compare.
         """
         depths = [header.is_deep for header in files.headers]
         if not any(depths):

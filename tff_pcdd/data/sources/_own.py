@@ -351,10 +351,6 @@ class OwnSource(DataSource):
         """The samples of sites that have enough of them, and of one that joins the others.
 
         Small sites that together have too few samples are left out.
-
-        Raises:
-            SettingError: there are no sites, or a large one has the name of that which joins.
-            DataError: if no site has enough.
         """
         least = self.min_site_samples
         if least is None:
@@ -416,11 +412,7 @@ def _row_hashes(x: np.ndarray) -> np.ndarray:
 
 
 def _group_numbers(samples: OwnSamples) -> np.ndarray | None:
-    """The group of each sample as a number, int64 [n]; None if there are no groups.
-
-    Raises:
-        DataError: if a group has samples at several sites or in several parts.
-    """
+    """The group of each sample as a number, int64 [n]; None if there are no groups."""
     if samples.groups is None:
         return None
     for where, owners, hint in (

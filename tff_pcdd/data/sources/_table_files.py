@@ -139,11 +139,7 @@ def _columns(
     rows: Mapping[int, Sequence[Any]],
     delimiter: str = ",",
 ) -> Columns:
-    """The columns of rows of cells, except for those without a name and without any value.
-
-    Raises:
-        DataError: if a row has more or fewer cells than there are columns, or names repeat.
-    """
+    """The columns of rows of cells, except for those without a name and without any value."""
     names = ["" if name is None else str(name).strip() for name in header]
     for number, row in rows.items():
         if len(row) != len(names):
@@ -299,9 +295,6 @@ def _read_parquet_files(folder: pathlib.Path) -> Columns:
     """The columns of all parquet files of a folder.
 
     The parts are those of the names, as in train-00000-of-00002.parquet or test/0000.parquet.
-
-    Raises:
-        DataError: if the names of some files say no part, or files have different columns.
     """
     paths = _parquet_files(folder)
     parts = [

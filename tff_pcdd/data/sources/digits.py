@@ -44,11 +44,7 @@ class Digits(ImageSource):
 
 
 def _read_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Pixels from 0 to 16, [1797, 64], and labels; does not import scikit-learn, which takes 1 s.
-
-    Raises:
-        DataError: if scikit-learn is not installed.
-    """
+    """Pixels from 0 to 16, [1797, 64], and labels, without importing scikit-learn (1 s)."""
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
         raise DataError("the data set digits is part of scikit-learn, which is not installed")

@@ -151,11 +151,7 @@ class Folder(OwnImages):
         return self.pool_images(samples, request)
 
     def _groups(self, root: pathlib.Path, names: list[str]) -> list[str] | None:
-        """The group of each image; None if no pattern finds them.
-
-        Raises:
-            DataError: if a path does not match.
-        """
+        """The group of each image; None if no pattern finds them."""
         if self.group_pattern is None:
             return None
         groups = []

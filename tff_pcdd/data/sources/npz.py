@@ -69,11 +69,7 @@ class Npz(OwnArrays, DirectorySource):
 
 
 def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
-    """The arrays of a file.
-
-    Raises:
-        DataError: if it cannot be read, or an array is missing; names the file.
-    """
+    """The arrays of a file."""
     check_file(path)
     arrays: dict[str, np.ndarray] = {}
     try:
@@ -145,11 +141,7 @@ def _joined(
 
 
 def _stacked(where: str, arrays: list[np.ndarray]) -> np.ndarray:
-    """Arrays one below the other.
-
-    Raises:
-        DataError: if their samples have different shapes.
-    """
+    """Arrays one below the other."""
     if len({array.shape[1:] for array in arrays}) > 1:
         shapes = sorted({str(array.shape[1:]) for array in arrays})
         raise DataError(f"{where}: samples have the shapes {' and '.join(shapes[:5])}")
@@ -160,11 +152,7 @@ def _stacked(where: str, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _client_folders(root: pathlib.Path) -> dict[str, pathlib.Path]:
-    """The folders of the parts, if a directory holds those of PFLlib.
-
-    Raises:
-        DataError: two folders are the same part.
-    """
+    """The folders of the parts, if a directory holds those of PFLlib."""
     if not root.is_dir():
         return {}
     folders: dict[str, pathlib.Path] = {}
@@ -208,11 +196,7 @@ def _read_clients(root: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _read_client(path: pathlib.Path) -> Mapping[str, np.ndarray]:
-    """x and y of a client.
-
-    Raises:
-        DataError: if they cannot be read; names the file.
-    """
+    """x and y of a client."""
     check_file(path)
     try:
         with zipfile.ZipFile(path) as archive:

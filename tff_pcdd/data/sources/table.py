@@ -320,12 +320,7 @@ class Table(OwnImages, MissingValues):
         return dataclasses.replace(pooled, fingerprint=fingerprint)
 
     def _cells(self, columns: Columns) -> tuple[Cells, int]:
-        """The columns that are inputs, and how many of their values are missing.
-
-        Raises:
-            SettingError: if a column does not exist or has another role.
-            DataError: if a value cannot be used, or is missing and nothing replaces it.
-        """
+        """The columns that are inputs, and how many of their values are missing."""
         place = columns.place
         names = self._chosen_features(columns)
         self._check_categorical(names)
@@ -354,11 +349,9 @@ class Table(OwnImages, MissingValues):
         return cells, sum(missing.get(name, 0) for name in cells.names)
 
     def _lacking(self, columns: Columns, name: str) -> np.ndarray:
-        """Where the value of an input is missing, bool [n].
+        """Where the value of an input is missing, bool [n]; refused if nothing replaces it.
 
-        Raises:
-            DataError: if one is, and nothing replaces it. Without further markers, the column of
-                numbers itself says so.
+        Without further markers, the column of numbers itself refuses it.
         """
         values, is_category = self._values(columns, name), name in self._categorical()
         if self.impute is None and not is_category and not self.missing_markers:
@@ -434,11 +427,7 @@ class Table(OwnImages, MissingValues):
         return separated(self.feature_columns)
 
     def _chosen_features(self, columns: Columns) -> list[str]:
-        """The names of the columns that are inputs.
-
-        Raises:
-            SettingError: if a column has another role.
-        """
+        """The names of the columns that are inputs."""
         roles = {
             *(self.label_column, self.site_column, self._split_role(), self.path_column),
             *self._group_columns(),
@@ -475,11 +464,7 @@ class Table(OwnImages, MissingValues):
         return StoredImages(cells, columns) if holds_images(cells) else None
 
     def _paths(self, columns: Columns, folder: pathlib.Path) -> np.ndarray:
-        """The image files, as bytes.
-
-        Raises:
-            DataError: if one does not exist, or is not below the folder.
-        """
+        """The image files, as bytes."""
         if self.path_pattern is not None:
             texts = find_images(self.path_pattern, columns, folder)
         elif self.path_column not in columns:
@@ -537,9 +522,6 @@ def _informative(
     """The positions of columns that say something of a sample; warns of the others.
 
     These are constants and running numbers, such as the index that pandas writes.
-
-    Raises:
-        DataError: if none is left.
     """
     reasons: dict[str, list[str]] = {}
     kept = []
@@ -600,9 +582,6 @@ def _labels_of_classes(
         values: the labels.
         class_names: the name of each class, by the label.
         place, rows: for messages.
-
-    Raises:
-        DataError: if a label is missing, or is none of these classes; names its row.
     """
     as_texts(values, "label", place, rows)
     for row, value in zip(rows, values, strict=True):

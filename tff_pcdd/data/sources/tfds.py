@@ -121,9 +121,6 @@ def _find(name: str, data_dir: str | None) -> pathlib.Path:
     """The folder of the newest prepared version.
 
     TensorFlow Datasets would search the network for a missing set, and wait for it.
-
-    Raises:
-        DataError: if there is none; says what is missing and where.
     """
     root = pathlib.Path(
         data_dir or os.environ.get("TFDS_DATA_DIR") or pathlib.Path.home() / "tensorflow_datasets"

@@ -76,11 +76,7 @@ class TffCacheSource(LeafFormat, DirectorySource):
         self._file()
 
     def _file(self) -> pathlib.Path:
-        """TFF's copy of the data.
-
-        Raises:
-            DataError: if it does not exist. Without it, TFF's loader would start a download.
-        """
+        """TFF's copy of the data, which has to exist: TFF's loader would start a download."""
         folder = pathlib.Path(self.data_dir or pathlib.Path.home() / ".tff").expanduser()
         file = folder / self.file_name
         if not file.is_file():
