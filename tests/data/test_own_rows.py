@@ -303,7 +303,7 @@ def test_rows_of_which_all_are_left_out(options, tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("path,pulse,label,site\n" + "a.png,70,,Oslo\n" * 3)
     source = data.sources.create("table", data_dir=str(path), missing="drop", **options)
-    with pytest.raises(DataError, match="no row is left; missing: the label in 3$"):
+    with pytest.raises(DataError, match=r"no row is left; missing: the label in 3$"):
         data.DataConfig(source, data.partitions.create("natural")).build()
 
 
@@ -334,7 +334,7 @@ def test_all_columns_leave_out_those_without_a_value(table, missing, warnings_ag
     np.testing.assert_array_equal(made.train.x, expected.train.x)
     assert "column notes is left out: without any value" in warnings_again.text
     table.loc[3, "notes"] = "1"
-    with pytest.raises(DataError, match="row 0: .* in column 'notes' is not a finite number"):
+    with pytest.raises(DataError, match=r"row 0: .* in column 'notes' is not a finite number"):
         data.from_dataframe(table, features="all")
 
 
