@@ -17,7 +17,7 @@ import itertools
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -217,8 +217,11 @@ class Simulation:
         """The state of a client that has not taken part in any round."""
         if self._initial is None:
             return self._first_state(client)
-        state = self._first_state(client, self.state.weights)
+        if not self._initial.clients:
+            return self._first_state(client, self.state.weights)
+        state = self._first_state(client)
         if client not in self._initial.clients:
+            # In the other simulation, too, it has not taken part, and has its first state.
             return state
         given = self._initial.clients[client]
         return state._replace(
@@ -307,10 +310,13 @@ class Simulation:
         """
         if self._initial is None:
             return
-        # What clients keep begins with the weights of the server for a few methods only.
-        first = self._first_state(0), self._first_state(0, self.state.weights)
-        follow = not all(map(np.array_equal, *map(tf.nest.flatten, first)))
-        for client in range(self.federation.num_clients) if follow else self._initial.clients:
+        clients: Iterable[int] = self._initial.clients
+        if not clients:
+            # What clients keep begins with the weights of the server for a few methods only.
+            first = self._first_state(0), self._first_state(0, self.state.weights)
+            if not all(map(np.array_equal, *map(tf.nest.flatten, first))):
+                clients = range(self.federation.num_clients)
+        for client in clients:
             self.store.put(client, self.initial_client_state(client), self.round)
         self._initial = None
 
