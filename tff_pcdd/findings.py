@@ -735,11 +735,7 @@ def of_choice(
     chosen: str,
     config: ExperimentConfig | None = None,
 ) -> Iterator[Finding]:
-    """What there is to say about a choice: points that are as good, and values at an edge.
-
-    Args:
-        scores, chosen, config: as for `of_grid`.
-    """
+    """Points that are as good as the chosen one, and values at an edge; arguments as `of_grid`."""
     yield from of_ties(scores, chosen)
     yield from of_grid(scores, chosen, config)
 
@@ -788,10 +784,7 @@ def of_grid(
 
 
 def of_ties(scores: Mapping[str, float | None], chosen: str) -> Iterator[Finding]:
-    """Points that are as good as the chosen one.
-
-    Args:
-        scores, chosen: as for `of_grid`.
+    """Points that are as good as the chosen one; arguments as `of_grid`.
 
     Example:
         >>> [found] = of_ties({"local_epochs=1": 60.0, "local_epochs=2": 60.0}, "local_epochs=1")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.report.directories import make_comparison, make_run, write_checkpoint, write_csv
 from tff_pcdd.experiment.config import ExperimentConfig
-from tff_pcdd.report import settings_table, write_report
+from tff_pcdd.report import pages, settings_table, write_report
 from tff_pcdd.settings import describe
 
 _VOID = {"meta", "img", "br", "input", "link", "hr", "col"}
@@ -463,3 +463,17 @@ def test_different_networks_are_said(tmp_path):
     texts = " ".join(page(comparison_dir=tmp_path).texts)
     assert "linear layer before the head: none (fedavg, fedprox); 84 (fedgela)." in texts
     assert "Next: --projection_dim=84 for all methods." in texts
+
+
+def test_flags_in_sentences_are_not_divided(tmp_path):
+    """Short ones stay in one line; a long one may need two."""
+    make_comparison(tmp_path, algorithms=("fedavg", "fedgela", "fedprox"))
+    write_report(comparison_dir=tmp_path)
+    text = (tmp_path / "report.html").read_text()
+    assert '<strong>Next: <code class="nowrap">--projection_dim=84</code> for all' in text
+    long = "--grid=client_learning_rate=0.001,0.003,0.01,0.03"
+    sentences = f"Take {long}, -- or <b>--rounds=20</b>."
+    assert str(pages._flags_as_code(sentences)) == (
+        f"Take <code>{long}</code>, -- or &lt;b&gt;"
+        '<code class="nowrap">--rounds=20</code>&lt;/b&gt;.'
+    )

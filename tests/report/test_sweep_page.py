@@ -66,7 +66,7 @@ def test_a_sweep_over_settings(tmp_path):
     assert "VA 80.5 ± 0.7 %. +3.0 (2 equal differences, which give no interval) points" in shown
     assert "points over the next point, client_learning_rate=0.1,local_epochs=5." in shown
     assert "The chosen client_learning_rate=0.1 is the largest value of the grid" in shown
-    assert "with --grid=client_learning_rate=0.01,0.03,0.1,0.3, which" in shown
+    assert "--grid=client_learning_rate=0.01,0.03,0.1,0.3" in shown
     assert "local_epochs=1 is the smallest" not in shown, "there is no smaller one"
     assert "python -m tasks.train --config=" in shown
     assert "digits, P10C2" in tree.texts[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from tff_pcdd.errors import shown
 from tff_pcdd.report import shades
 
 _FOLDER = Path(__file__).with_name("templates")
+# A flag in a sentence, with its value.
+_FLAG = re.compile(r"--\w(?:[\w=,.+-]*\w)?")
+# Characters of a flag that fit into a line of a telephone.
+_NARROW = 40
 
 
 def render(template: str, values: Mapping[str, Any], *, refresh: int = 0) -> str:
@@ -34,6 +39,7 @@ def render(template: str, values: Mapping[str, Any], *, refresh: int = 0) -> str
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["flags_as_code"] = _flags_as_code
     environment.globals.update(percent=text.percent, whole=text.whole, duration=text.seconds)
     style = (_FOLDER / "style.css").read_text(encoding="utf-8") + shades.css()
     script = _without_blank_lines((_FOLDER / "script.js").read_text(encoding="utf-8"))
@@ -48,6 +54,16 @@ def render(template: str, values: Mapping[str, Any], *, refresh: int = 0) -> str
         refresh=refresh,
     )
     return _without_blank_lines(page) + "\n"
+
+
+def _flags_as_code(sentence: str) -> markupsafe.Markup:
+    """A sentence whose flags are marked, so that no line ends within one that fits into a line."""
+
+    def mark(flag: re.Match) -> str:
+        style = ' class="nowrap"' if len(flag[0]) <= _NARROW else ""
+        return f"<code{style}>{flag[0]}</code>"
+
+    return markupsafe.Markup(_FLAG.sub(mark, str(markupsafe.escape(_printable(sentence)))))
 
 
 def _without_blank_lines(page: str) -> str:
