@@ -37,6 +37,8 @@ def test_it_is_short():
 
 @pytest.mark.parametrize(("name", "flags"), COMMANDS)
 def test_commands_have_settings_that_fit_together(name, flags, call_here, tmp_path):
+    if "--runtime=ray" in flags:
+        pytest.importorskip("ray")
     flags = shlex.split(flags.replace("$HOME", str(tmp_path)).replace("=runs/", f"={tmp_path}/"))
     if name not in ("export", "partition"):
         flags.append("--dry_run")
