@@ -26,9 +26,9 @@ from tff_pcdd.report import settings_table
 from tff_pcdd.results import comparison, confusion
 from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.results.runs import Result, Results
-from tff_pcdd.studies import method_sweep, tuning
+from tff_pcdd.studies import method_sweep
 from tff_pcdd.studies.method_sweep import COMPARISON
-from tff_pcdd.training.file_names import COMPARISON_TABLE, METRICS, SWEEP_TABLE
+from tff_pcdd.training.file_names import COMPARISON_TABLE, METRICS, SWEEP_RUNS, SWEEP_TABLE
 from tff_pcdd.training.run_directory import path_settings
 
 # The most points of a published curve.
@@ -323,7 +323,7 @@ def read_tuning(
     directory = Directory(path, compared=False)
     found = []
     for trial in trials:
-        point = f"{tuning.FOLDER}/{trial['algorithm']}/{trial['settings'] or 'default'}"
+        point = f"{SWEEP_RUNS}/{trial['algorithm']}/{trial['settings'] or 'default'}"
         folders = {
             folder.name.removeprefix("seed_"): folder.relative_to(path).as_posix()
             for folder in directory.folders(f"{glob.escape(point)}/seed_*/{METRICS}")

@@ -477,3 +477,20 @@ def test_flags_in_sentences_are_not_divided(tmp_path):
         f"Take <code>{long}</code>, -- or &lt;b&gt;"
         '<code class="nowrap">--rounds=20</code>&lt;/b&gt;.'
     )
+
+
+@pytest.mark.parametrize("in_a_sweep", [False, True])
+def test_more_seeds_are_asked_for_by_the_flag_that_the_program_has(in_a_sweep, tmp_path):
+    """In a sweep, seed 2 has chosen the settings and cannot be one of the final ones."""
+    make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedprox"))
+    table = tmp_path / "comparison" / "comparison.csv"
+    rows = [*csv.DictReader(table.read_text().splitlines())]
+    # The methods differ in opposite directions.
+    rows[0]["pa_final"], rows[1]["pa_final"] = rows[3]["pa_final"], "20"
+    write_csv(table, [*rows[0]], [[*row.values()] for row in rows])
+    if in_a_sweep:
+        (tmp_path / "sweep.csv").write_text("algorithm,settings,va\n")
+        (tmp_path / "tuning" / "fedavg" / "default" / "seed_2").mkdir(parents=True)
+    texts = " ".join(page(comparison_dir=tmp_path / "comparison").texts)
+    wanted = "--final_seeds=0,1,3,4,5" if in_a_sweep else "--seeds=0,1,2,3,4"
+    assert f"take {wanted}" in texts

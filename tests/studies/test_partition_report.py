@@ -61,7 +61,7 @@ def test_held_out_samples_of_each_class():
     heading = next(line for line in lines if line[0] == "class")
     assert heading[1:4] == ["training samples", "held-out samples", "test samples"]
     classes = lines[lines.index(heading) + 1 :]
-    assert f"{len(held_out)} held-out and 359 test samples." in report
+    assert f" training, {len(held_out)} held-out and 359 test samples." in report
     assert [int(line[2]) for line in classes] == counts
     absent = counts.count(0)
     assert absent

@@ -181,8 +181,8 @@ def _calibration(of: Calibration, calibrated: bool) -> Iterator[str]:
         yield "divides its logits by it." if calibrated else used
     elif of.held_out_samples:
         yield (
-            f"No temperature is fitted to the {of.held_out_samples} held-out samples. It takes at "
-            "least 10, one of which is\nclassified wrongly."
+            f"No temperature is fitted to the {of.held_out_samples} held-out samples: it takes at "
+            "least 10 of them, and at\nleast one that is classified wrongly."
         )
     gap = of.before.accuracy - of.before.mean_confidence
     if not calibrated and abs(gap) > _TOLERATED:

@@ -18,7 +18,14 @@ from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import ALONE, Result, Results
 from tff_pcdd.studies.study import FAILURES
 from tff_pcdd.text import name_of
-from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG, REPORT
+from tff_pcdd.training.file_names import (
+    CLIENTS,
+    COMPARISON_TABLE,
+    CONFIG,
+    REPORT,
+    SWEEP_RUNS,
+    SWEEP_TABLE,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +68,7 @@ def content(directory: Directory) -> dict[str, Any]:
     lost = {(r.partition, r.method, r.seed) for r in results if r.diverged}
     every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
     clients = [site for site in every if site.run not in lost]
-    answered = answers.read(results, clients)
+    answered = answers.read(results, clients, _tuned_with(directory))
     parts = [_part(name, results, clients, answered) for name in results.partitions]
     exported, all_cards = cards.read(directory)
     common, varied = settings_table.common_and_varied(settings) if settings else ([], [])
@@ -179,6 +186,15 @@ def _findings(directory: Directory, results: Results) -> Iterator[Finding]:
     if excluded:
         what = f"Clients were excluded because of NaN or infinities in {text.listed(excluded)}."
         yield Finding("excluded", what, "Next: a smaller --client_learning_rate.")
+
+
+def _tuned_with(directory: Directory) -> set[int]:
+    """The seeds with which a sweep has chosen the settings, if the comparison is a part of one."""
+    sweep = directory.path.resolve().parent
+    if not (sweep / SWEEP_TABLE).is_file():
+        return set()
+    seeds = (path.name.removeprefix("seed_") for path in sweep.glob(f"{SWEEP_RUNS}/*/*/seed_*"))
+    return {int(seed) for seed in seeds if seed.isdecimal()}
 
 
 def _part(name: str, results: Results, clients: Sequence[Site], answered: Sequence[Answer]) -> Part:

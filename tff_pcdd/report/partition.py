@@ -65,7 +65,7 @@ def summarize(setting: str, federation: data.Federation) -> str:
     lacking = (counts == 0).mean(axis=0)
     number = federation.num_classes
     held_out = federation.validation_class_counts().sum(axis=0)
-    kinds = f"{held_out.sum()} held-out and " if held_out.any() else "and "
+    kinds = f", {held_out.sum()} held-out and " if held_out.any() else " and "
     sizes = {
         "training samples": counts.sum(axis=0),
         **({"held-out samples": held_out} if held_out.any() else {}),
@@ -75,7 +75,7 @@ def summarize(setting: str, federation: data.Federation) -> str:
         f"# {setting}",
         "",
         f"{federation.num_clients} clients, {federation.num_classes} classes, "
-        f"{counts.sum()} training {kinds}{len(federation.test)} test samples.",
+        f"{counts.sum()} training{kinds}{len(federation.test)} test samples.",
         *_warnings(federation, counts, tests, held_out),
         "",
         _spread(

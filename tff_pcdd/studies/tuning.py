@@ -20,9 +20,8 @@ from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.studies import study
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.sweeps import Point
+from tff_pcdd.training.file_names import SWEEP_RUNS
 
-# The folder of the runs, in the directory of a sweep.
-FOLDER = "tuning"
 # The settings whose best value depends on the number of rounds.
 _RATES = ("client_learning_rate", "server_learning_rate")
 
@@ -129,7 +128,7 @@ def plan(points: Mapping[str, Sequence[Point]], directory: Path) -> list[Tuned]:
     for method, grid in points.items():
         trials = []
         for point in grid:
-            folder = directory / FOLDER / method / (point.name or "default")
+            folder = directory / SWEEP_RUNS / method / (point.name or "default")
             runs = [
                 StudyRun(
                     config,

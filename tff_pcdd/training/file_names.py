@@ -11,3 +11,5 @@ EVALUATION, REPORT, CLIENT_STATES = "evaluation.json", "report.html", "client_st
 WANDB_RECORD = "wandb_record.txt"
 # The results of several runs, by which the directories of comparisons and of sweeps are recognized.
 COMPARISON_TABLE, SWEEP_TABLE = "comparison.csv", "sweep.csv"
+# The folder of a sweep with the runs that choose: METHOD/SETTINGS/seed_N.
+SWEEP_RUNS = "tuning"
