@@ -490,7 +490,9 @@ def test_more_seeds_are_asked_for_by_the_flag_that_the_program_has(in_a_sweep, t
     write_csv(table, [*rows[0]], [[*row.values()] for row in rows])
     if in_a_sweep:
         (tmp_path / "sweep.csv").write_text("algorithm,settings,va\n")
-        (tmp_path / "tuning" / "fedavg" / "default" / "seed_2").mkdir(parents=True)
+        run = tmp_path / "tuning" / "fedavg" / "default" / "seed_2"
+        run.mkdir(parents=True)
+        (run / "config.json").write_text("{}")
     texts = " ".join(page(comparison_dir=tmp_path / "comparison").texts)
     wanted = "--final_seeds=0,1,3,4,5" if in_a_sweep else "--seeds=0,1,2,3,4"
     assert f"take {wanted}" in texts

@@ -50,7 +50,7 @@ _MOVED = {
 )
 
 # What command lines may contain besides the flags of a program.
-_RESERVED = (*("flagfile", "config", "undefok"), *("h", "help", "helpshort", "helpfull"))
+_RESERVED = ("flagfile", "config", "undefok", "h", "help", "helpshort", "helpfull")
 
 # The types of flags as absl calls them; all others are texts.
 _KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float}

@@ -190,10 +190,11 @@ def _findings(directory: Directory, results: Results) -> Iterator[Finding]:
 
 def _tuned_with(directory: Directory) -> set[int]:
     """The seeds with which a sweep has chosen the settings, if the comparison is a part of one."""
-    sweep = directory.path.resolve().parent
-    if not (sweep / SWEEP_TABLE).is_file():
+    sweep = Directory(directory.path.resolve().parent, compared=False)
+    if not (sweep.path / SWEEP_TABLE).is_file():
         return set()
-    seeds = (path.name.removeprefix("seed_") for path in sweep.glob(f"{SWEEP_RUNS}/*/*/seed_*"))
+    runs = sweep.folders(f"{SWEEP_RUNS}/*/*/seed_*/{CONFIG}")
+    seeds = (run.name.removeprefix("seed_") for run in runs)
     return {int(seed) for seed in seeds if seed.isdecimal()}
 
 
