@@ -91,7 +91,11 @@ def test_defaults_that_differ_between_components_are_all_shown(help_of):
 
 @pytest.mark.parametrize(
     ("topic", "hint"),
-    [("fedgella", "did you mean fedgela"), ("lr", "did you mean client_learning_rate?"), ("x", "")],
+    [
+        ("fedgella", "did you mean --help=fedgela"),
+        ("lr", "did you mean --help=client_learning_rate?"),
+        ("x", ""),
+    ],
 )
 def test_an_unknown_topic_is_refused(topic, hint, call_here):
     status, out, err = call_here("train", f"--help={topic}")

@@ -1,6 +1,8 @@
 """Warnings are lines of the program, whatever a user's module imports first."""
 
+import ast
 import logging
+import re
 import subprocess
 import sys
 
@@ -10,7 +12,8 @@ import tqdm
 
 from tests import support
 from tests.cli.conftest import ROOT
-from tff_pcdd.cli import experiments, messages
+from tff_pcdd.cli import experiments, messages, other_programs
+from tff_pcdd.cli.flags import as_typed
 
 
 @pytest.fixture(autouse=True)
@@ -91,3 +94,59 @@ def test_failed_runs_name_the_files_that_exist(places, tmp_path):
     assert first.startswith("sweep: error: 1 of 4 runs failed; the same command tries them again")
     assert first.endswith(f"; tracebacks are in {named}")
     assert second == "moon seed 1: E"
+
+
+ALL = {name for _, its in other_programs.flags() for name in its.names()}
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        (
+            "choose another model_version or set `overwrite`",
+            "choose another --model_version or set --overwrite",
+        ),
+        ("set validation_fraction.", "set --validation_fraction."),
+        (
+            "must be at most local_epochs=2 (rounds=3)",
+            "must be at most --local_epochs=2 (--rounds=3)",
+        ),
+        ("with --rounds=3 and --num_clients", "with --rounds=3 and --num_clients"),
+        # A word that is a flag too, names of columns, files and values.
+        ("name seeds and rounds", "name seeds and rounds"),
+        ("column 'num_clients' or \"data_dir\"", "column 'num_clients' or \"data_dir\""),
+        ("runs/rounds=3,seed=1/data_dir/batch_size.csv", None),
+        ("data_dir: there are no images", "data_dir: there are no images"),
+        ("--grid=local_epochs=1", "--grid=local_epochs=1"),
+        ("path_pattern='{data_dir}.jpg' adds", "--path_pattern='{data_dir}.jpg' adds"),
+    ],
+)
+def test_settings_in_texts_are_typed_as_flags(text, typed):
+    assert as_typed(text, ALL) == (typed or text)
+    assert as_typed(text, ()) == text, "a program without these flags"
+
+
+def test_warnings_name_flags_as_they_are_typed(capsys):
+    messages.install("train", {"bn", "impute"})
+    logging.warning("bn=personal: has no effect; impute=median, data_dir=x")
+    assert capsys.readouterr().err == (
+        "train: warning: --bn=personal: has no effect; --impute=median, data_dir=x\n"
+    )
+
+
+# What makes a plain word of a refusal the name of a setting, unless a value or `name` says so.
+AS_NAME = "(only|or set|and set|; set|combined|named|leave out|switch off) (with |by )?"
+
+
+def test_no_refusal_names_a_setting_like_a_word():
+    """Settings without an underscore are known by their value, or by `name`."""
+    words = "|".join(name for name in ALL if "_" not in name)
+    bare = re.compile(rf"\b{AS_NAME}({words})\b(?![=`])")
+    found = []
+    for path in sorted((ROOT / "tff_pcdd").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant | ast.JoinedStr):
+                text = ast.unparse(node)
+                if r"\n" not in text and bare.search(text):  # Docstrings have several lines.
+                    found.append(f"{path.name}: {text}")
+    assert not found

@@ -86,9 +86,9 @@ def _check_refused_early(result):
 
 def test_settings_that_a_data_set_ignores_are_refused(call_here, tmp_path):
     for flags, message in (
-        (("--data_dir=/x",), "--data_dir=/x: applies only with dataset="),
-        (("--image_size=8",), "--image_size=8: applies only with dataset=celeba|folder|table"),
-        (("--feature_columns=all",), "--feature_columns=all: applies only with dataset=table"),
+        (("--data_dir=/x",), "--data_dir=/x: applies only with --dataset="),
+        (("--image_size=8",), "--image_size=8: applies only with --dataset=celeba|folder|table"),
+        (("--feature_columns=all",), "--feature_columns=all: applies only with --dataset=table"),
         (
             ("--dataset=table", "--data_dir=x", "--feature_columns=all", "--image_size=8"),
             "--image_size=8: applies to images",
@@ -103,7 +103,7 @@ def test_a_dry_run_needs_no_data(call_here, tmp_path):
     status, out, err = call_here("train", "--dataset=folder", *flags)
     assert (status, out.split(",")[0]) == (0, "fedavg seed 0: folder: none"), err
     missing = (
-        "train: warning: the data are not on this machine: dataset folder: data_dir=/none is not"
+        "train: warning: the data are not on this machine: dataset folder: --data_dir=/none is not"
     )
     assert missing in err
     assert "all natural clients" in out

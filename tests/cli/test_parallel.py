@@ -21,12 +21,12 @@ PROGRAMS = {
     [
         (["--parallel_runs=0"], "--parallel_runs=0: must be at least 1"),
         (["--parallel_runs=two"], "flag --parallel_runs=two: must be a whole number"),
-        (["--run_cpus=1"], "--run_cpus=1.0: applies only with parallel_runs above 1"),
-        (["--ray_address=auto"], "--ray_address=auto: applies only with runtime=ray"),
+        (["--run_cpus=1"], "--run_cpus=1.0: applies only with --parallel_runs above 1"),
+        (["--ray_address=auto"], "--ray_address=auto: applies only with --runtime=ray"),
         (
             ["--parallel_runs=2", "--ray_address=auto"],
-            "--ray_address=auto: cannot be combined with parallel_runs above 1; to use several "
-            "machines, start the same command on each of them, with a common output_dir",
+            "--ray_address=auto: cannot be combined with --parallel_runs above 1; to use several "
+            "machines, start the same command on each of them, with a common --output_dir",
         ),
         (
             ["--parallel_runs=2", "--run_cpus=999"],

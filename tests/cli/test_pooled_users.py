@@ -41,8 +41,8 @@ def dry_run(call_here, tmp_path):
 )
 def test_one_line_says_that_users_are_pooled(dry_run, flags, division):
     assert dry_run(*flags) == [
-        f"{flags[0]}: warning: dataset=tff_emnist: the samples of its users are pooled and divided "
-        f"anew ({division}); --partition=natural keeps the users as clients"
+        f"{flags[0]}: warning: --dataset=tff_emnist: the samples of its users are pooled and "
+        f"divided anew ({division}); --partition=natural keeps the users as clients"
     ]
 
 

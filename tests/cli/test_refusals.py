@@ -54,23 +54,23 @@ TRAIN = [
     # numbers that do not go together
     (["--classes_per_client=11"], "--classes_per_client=11: digits has only 10 classes"),
     (["--num_clients=3"], "--num_clients=3: too few for all 10 classes"),
-    (["--clients_per_round=11"], "--clients_per_round=11: there are only num_clients=10 clients"),
+    (["--clients_per_round=11"], "--clients_per_round=11: there are only --num_clients=10 clients"),
     (
         ["--max_train_samples=9"],
         "--max_train_samples=9: must be at least the number of clients",
     ),
     # flags of something not chosen
     (["--fedgela_scale=2"], "--fedgela_scale=2.0: applies to fedgela, and the method is fedavg"),
-    (["--concentration=0.5"], "--concentration=0.5: applies only with partition=dirichlet"),
+    (["--concentration=0.5"], "--concentration=0.5: applies only with --partition=dirichlet"),
     (
         ["--partition=iid", "--classes_per_client=2"],
-        "--classes_per_client=2: applies only with partition=class",
+        "--classes_per_client=2: applies only with --partition=class",
     ),
-    (["--max_clients=3"], "--max_clients=3: applies only with partition=natural"),
-    (["--ray_actors=2"], "--ray_actors=2: applies only with runtime=ray"),
+    (["--max_clients=3"], "--max_clients=3: applies only with --partition=natural"),
+    (["--ray_actors=2"], "--ray_actors=2: applies only with --runtime=ray"),
     (
         ["--runtime=tff", "--client_parallelism=2"],
-        "--client_parallelism=2: applies only with runtime=inprocess",
+        "--client_parallelism=2: applies only with --runtime=inprocess",
     ),
     (["--runtime=ray", "--ray_address=here"], "--ray_address=here: must be host:port, or auto"),
     (["--partition=natural"], "--partition=natural: the samples of digits do not belong to users"),
@@ -138,8 +138,8 @@ OTHERS = [
             "--server_optimizer=fedadam",
         ],
         "--client_optimizer=adam: cannot be used with fednova (fednova is defined for the steps of "
-        "SGD; choose client_optimizer=sgd or another method); server_optimizer=fedadam cannot be "
-        "used with feddyn, creff (feddyn has a server step of its own; choose",
+        "SGD; choose --client_optimizer=sgd or another method); --server_optimizer=fedadam cannot "
+        "be used with feddyn, creff (feddyn has a server step of its own; choose",
     ),
     ("compare", ["--seeds=0,x"], "--seeds=0,x: must be integers from 0"),
     ("compare", ["--seeds=-1"], "--seeds=-1: must be integers from 0"),
@@ -215,12 +215,12 @@ OTHERS = [
     (
         "compare",
         ["--partitions=iid", "--partition=class"],
-        "--partition=class: cannot be combined with partitions",
+        "--partition=class: cannot be combined with --partitions",
     ),
     (
         "compare",
         ["--partitions=iid,class:2", "--min_samples=2"],
-        "--min_samples=2: applies only with partition=dirichlet",
+        "--min_samples=2: applies only with --partition=dirichlet",
     ),
     ("sweep", [], "--grid: is required"),
     ("sweep", ["--grid=learning_rate=1"], "--grid=learning_rate=1: must be a flag of tasks.train"),
@@ -245,18 +245,22 @@ OTHERS = [
     ("sweep", ["--grid=rounds=0"], "--rounds=0: must be at least 1"),
     ("sweep", ["--grid=rounds=2,3"], "--validation_fraction=0: a sweep chooses on held-out"),
     ("sweep", ["--grid=rounds=2", "--final_seeds=1,2"], "--final_seeds=1,2: applies only with"),
-    ("sweep", ["--grid=rounds=2", "--halving=all"], "--halving=all: applies only with algorithms"),
+    (
+        "sweep",
+        ["--grid=rounds=2", "--halving=all"],
+        "--halving=all: applies only with --algorithms",
+    ),
     (
         "sweep",
         ["--algorithms=fedavg", "--halving=rates"],
         "--halving=rates: value should be one",
     ),
-    ("sweep", ["--grid=rounds=2", "--reduction=3"], "--reduction=3.0: applies only with algo"),
+    ("sweep", ["--grid=rounds=2", "--reduction=3"], "--reduction=3.0: applies only with --algo"),
     ("sweep", ["--algorithms=fedavg,sgd"], "--algorithms=fedavg,sgd: there is no sgd"),
     (
         "sweep",
         ["--algorithms=fedavg", "--algorithm=fedgela"],
-        "--algorithm=fedgela: cannot be combined with algorithms",
+        "--algorithm=fedgela: cannot be combined with --algorithms",
     ),
     ("sweep", ["--algorithms=fedavg"], "--validation_fraction=0: a sweep chooses on held-out"),
     (
@@ -277,12 +281,12 @@ OTHERS = [
     (
         "sweep",
         ["--algorithms=fedavg", "--grid=client_learning_rates=1"],
-        "client_learning_rate=0.01,0.05; did you mean client_learning_rate?",
+        "such as --grid=client_learning_rate=0.01,0.05; did you mean --grid=client_learning_rate?",
     ),
     (
         "sweep",
         ["--algorithms=fedavg,fedprox", "--fedprox_mu=1"],
-        "--fedprox_mu=1.0: is varied; name the values to try with grid=fedprox_mu=…",
+        "--fedprox_mu=1.0: is varied; name the values to try with --grid=fedprox_mu=…",
     ),
     (
         "sweep",
@@ -302,7 +306,7 @@ OTHERS = [
         ["--algorithms=fedavg,fedavg", "--validation_fraction=0.2"],
         "--algorithms=fedavg,fedavg: name each method once",
     ),
-    ("report", ["--run_dir=x"], "applies only with comparison_dirs"),
+    ("report", ["--run_dir=x"], "applies only with --comparison_dirs"),
     ("report", ["--comparison_dirs=x,y"], "--comparison_dirs=x: is not a directory"),
     (
         "report",
@@ -312,24 +316,24 @@ OTHERS = [
     (
         "report",
         ["--comparison_dirs=x", "--run_dir=y"],
-        "--run_dir=y: cannot be combined with comparison_dirs",
+        "--run_dir=y: cannot be combined with --comparison_dirs",
     ),
     ("train", ["--validation_fraction=1"], "--validation_fraction=1.0: must be at most 0.9"),
     ("partition", ["--rounds=2"], "rounds"),
     (
         "partition",
         ["--dataset=cifar10", "--data_dir=/no/such/folder"],
-        "dataset cifar10: data_dir=/no/such/folder is not a directory",
+        "dataset cifar10: --data_dir=/no/such/folder is not a directory",
     ),
     (
         "partition",
         ["--dataset=femnist", "--partition=natural", "--data_dir=/no/such/folder"],
-        "dataset femnist: data_dir=/no/such/folder needs folders train and test",
+        "dataset femnist: --data_dir=/no/such/folder needs folders train and test",
     ),
     (
         "partition",
         ["--partition=dirichlet", "--num_clients=300"],
-        "--num_clients=300: with min_samples=10, 3000 training samples are needed",
+        "--num_clients=300: with --min_samples=10, 3000 training samples are needed",
     ),
     (
         "partition",
@@ -483,11 +487,11 @@ def test_what_flagfiles_say_of_replaced_components_does_not_count(call_here, tmp
     check(
         call_here("train", *given, *replaced, "--client_momentum=0.5"),
         "train",
-        "--client_momentum=0.5: applies only with client_optimizer=sgd",
+        "--client_momentum=0.5: applies only with --client_optimizer=sgd",
     )
     flagfile.write_text("--client_optimizer=adam\n--client_momentum=0.5\n")
     check(
-        call_here("train", *given), "train", "--client_momentum=0.5: applies only with client_opt"
+        call_here("train", *given), "train", "--client_momentum=0.5: applies only with --client_opt"
     )
 
 
@@ -495,7 +499,7 @@ def test_modules_that_trusted_flagfiles_name_are_imported(call_here, tmp_path):
     flagfile = tmp_path / "mine.flags"
     flagfile.write_text("--import=no_such_module\n")
     flags = (f"--flagfile={flagfile}", f"--output_dir={tmp_path / 'out'}")
-    message = f"--flagfile={flagfile}: names import=no_such_module, which is not followed"
+    message = f"--flagfile={flagfile}: names --import=no_such_module, which is not followed"
     check(call_here("train", *flags), "train", message)
     result = call_here("train", *flags, f"--trust_flagfile={flagfile}")
     check(result, "train", "--import=no_such_module: No module named 'no_such_module'")
@@ -505,7 +509,7 @@ def test_flagfiles_of_unknown_origin_hold_plain_settings_only(call_here, tmp_pat
     flagfile = tmp_path / "best.flags"
     flagfile.write_text("--rounds=2\n--overwrite\n")
     flags = (f"--flagfile={flagfile}", f"--output_dir={tmp_path / 'out'}")
-    message = f"--flagfile={flagfile}: names overwrite=, which is not followed"
+    message = f"--flagfile={flagfile}: names --overwrite=, which is not followed"
     check(call_here("train", *flags), "train", message)
     flagfile.write_text("--rounds=2\n")
     assert call_here("train", *flags, "--dry_run")[0] == 0
@@ -571,7 +575,7 @@ def test_only_a_calibration_writes_beside_the_run(call_here, tmp_path):
     shown = {"--noreport": "--report=False"}
     for flag in ("--output_dir=out", "--noreport", "--ccvr_epochs=3"):
         result = call_here("evaluate", f"--run_dir={tmp_path}", flag)
-        check(result, "evaluate", f"{shown.get(flag, flag)}: applies only with head_calibration")
+        check(result, "evaluate", f"{shown.get(flag, flag)}: applies only with --head_calibration")
 
 
 def test_it_writes_there_also_from_within_the_run(call_here, tmp_path, monkeypatch):
@@ -590,5 +594,5 @@ def test_a_run_that_was_trained_with_a_head_calibration_keeps_it(call_here, tmp_
     run_directory.write_config(tmp_path, config, {})
     for name in ("none", "fednpc"):
         result = call_here("evaluate", f"--run_dir={tmp_path}", f"--head_calibration={name}")
-        reason = "the run was trained with head_calibration=ccvr"
+        reason = "the run was trained with --head_calibration=ccvr"
         check(result, "evaluate", f"--head_calibration={name}: {reason}")

@@ -137,7 +137,7 @@ def read_partitions(flags: Flags) -> dict[str, dict[str, Any]]:
     main_options = [cls.main_option for cls in partitions.registry.classes().values()]
     for name in ("partition", *filter(None, main_options)):
         if flags.is_given(name):
-            raise SettingError(name, flags[name], "cannot be combined with partitions")
+            raise SettingError(name, flags[name], "cannot be combined with --partitions")
     given = flags.required("partitions")
     read = [read_partition(text) for text in given]
     if len(dict(read)) < len(read):

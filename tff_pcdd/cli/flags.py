@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags as absl_flags
@@ -331,8 +332,30 @@ class Flags:
         return (flag.default_as_str or "").strip("'")
 
 
-def shown(error: SettingError, flags: Mapping | Flags) -> str:
-    """An error as the command line shows it: with dashes if the setting is a flag."""
+# A name as errors write settings: `name`, name=…, or a word with an underscore. What is in quotes,
+# follows a comma or an equals sign, or is a part of a path or of another name, is a user's value.
+_NAME = re.compile(r"(?<![\w\-/.,:='\"{}])(`?)([a-z][a-z0-9_]*)\1(?![\w\-/'\":}]|\.\w)(=?)")
+
+
+def as_typed(text: str, flags: Container[str]) -> str:
+    """A text about settings, as an error or a warning, with its flags as they are typed.
+
+    Example:
+        >>> as_typed("with `overwrite`, or set num_clients=3; rounds", {"overwrite", "num_clients"})
+        'with --overwrite, or set --num_clients=3; rounds'
+    """
+
+    def spelled(found: re.Match[str]) -> str:
+        tick, name, equals = found.groups()
+        is_setting = tick or equals or "_" in name
+        return f"--{name}{equals}" if is_setting and name in flags else found[0]
+
+    return _NAME.sub(spelled, text)
+
+
+def shown(error: SettingError, flags: Container[str]) -> str:
+    """An error as the command line shows it: with dashes before the settings that are flags."""
+    reason = as_typed(error.reason, flags)
     if not error.setting:
-        return error.reason
-    return f"--{error}" if error.setting in flags else str(error)
+        return reason
+    return f"{'--' if error.setting in flags else ''}{error.given}: {reason}"

@@ -154,12 +154,9 @@ def part(flags: Flags, topic: str) -> str:
     if not found:
         known = [*flags.names(), *flags.groups]
         known += itertools.chain(*(registry.names() for registry in _registries(flags)))
-        raise SettingError(
-            "",
-            None,
-            f"--help={topic}: there is nothing of that name"
-            f"{other_names.question(other_names.similar(name, known))}; --help lists all names",
-        )
+        meant = other_names.question(other_names.similar(name, known), "--help=")
+        reason = f"--help={topic}: there is nothing of that name{meant}; --help lists all names"
+        raise SettingError("", None, reason)
     return "\n\n".join(found)
 
 

@@ -10,23 +10,27 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Container
 
 import absl.logging
 from absl.logging import converter
 
 from tff_pcdd import stages
+from tff_pcdd.cli.flags import as_typed
 
 
 class _Handler(logging.Handler):
     """Writes messages to standard error, above a progress bar if there is one."""
 
-    def __init__(self, program: str):
+    def __init__(self, program: str, flags: Container[str]):
         super().__init__()
         self._program = program
+        self._flags = flags
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = f"{self._program}: {record.levelname.lower()}: {record.getMessage()}"
+            text = as_typed(record.getMessage(), self._flags)
+            line = f"{self._program}: {record.levelname.lower()}: {text}"
             if record.exc_info:
                 line = f"{line}\n{logging.Formatter().formatException(record.exc_info)}"
             stages.leave()
@@ -39,18 +43,19 @@ class _Handler(logging.Handler):
             self.handleError(record)
 
 
-def install(program: str) -> None:
+def install(program: str, flags: Container[str] = ()) -> None:
     """Shows warnings and errors as lines of a program.
 
     Args:
         program: its name.
+        flags: its flags, which are written as they are typed.
     """
     root = logging.root
     for handler in root.handlers[:]:
         # Those of absl, and of modules that set up logging when they are imported.
         if type(handler) in (logging.StreamHandler, _Handler, absl.logging.ABSLHandler):
             root.removeHandler(handler)
-    root.addHandler(_Handler(program))
+    root.addHandler(_Handler(program, flags))
     set_level(None)
 
 

@@ -60,8 +60,9 @@ def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) 
                 "grid",
                 text,
                 f"must be a flag of tasks.train that may differ between runs of "
-                f"{', '.join(algorithms)}, with its values, such as client_learning_rate=0.01,0.05"
-                f"{other_names.question(meant)}",
+                f"{', '.join(algorithms)}, with its values, such as "
+                f"--grid=client_learning_rate=0.01,0.05"
+                f"{other_names.question(meant, '--grid=')}",
             )
         # Each value names a folder, and runs may continue with another path.
         if name in paths or any("/" in value for value in given):

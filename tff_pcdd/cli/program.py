@@ -12,7 +12,7 @@ from absl import flags as absl_flags
 
 from tff_pcdd import heavy, machine, stack, stages
 from tff_pcdd.cli import flagfiles, help, messages, outputs, own_modules, signals
-from tff_pcdd.cli.flags import Flags
+from tff_pcdd.cli.flags import Flags, as_typed
 from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images
 from tff_pcdd.errors import DataError, SettingError, WriteError, shown
@@ -89,8 +89,8 @@ def _run(
         sys.exit(status)
 
     # Before a module of the user's can import TensorFlow, which sets up its own messages otherwise.
-    messages.install(name)
     flags, topic, arguments = Flags(argv), help.requested(argv[1:]), argv[1:]
+    messages.install(name, flags)
     try:
         arguments = flagfiles.expand(arguments, only_trusted=True)
         own_modules.import_named(arguments)
@@ -123,7 +123,7 @@ def _run(
     except SettingError as error:
         fail(with_dashes(error, flags), 2)
     except DataError as error:
-        fail(str(error), 2)
+        fail(as_typed(str(error), flags), 2)
     except (ActorsLostError, RuntimeStartError, WorkerDiedError) as error:
         fail(str(error), 1)
     except WriteError as error:

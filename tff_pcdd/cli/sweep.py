@@ -113,7 +113,7 @@ def read_grid(flags: Flags) -> Grid:
         SettingError: as `method_grids.parse`, or there is no grid, or a flag is only for sweeps
             over methods.
     """
-    flags.refuse_given(_ONLY_METHODS, "applies only with algorithms")
+    flags.refuse_given(_ONLY_METHODS, "applies only with --algorithms")
     flags.required("grid")
     return method_grids.parse(flags, [flags["algorithm"]])
 
@@ -176,7 +176,7 @@ def _sweep_settings(flags: Flags) -> None:
 def _sweep_methods(flags: Flags) -> None:
     """Tunes several methods and compares them."""
     if flags.is_given("algorithm"):
-        raise SettingError("algorithm", flags["algorithm"], "cannot be combined with algorithms")
+        raise SettingError("algorithm", flags["algorithm"], "cannot be combined with --algorithms")
     parallel = experiments.read_parallel_options(flags)
     halving = method_grids.read_halving(flags, _among(flags))
     points = method_grids.points(flags, method_grids.read(flags))

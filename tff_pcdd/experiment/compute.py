@@ -95,14 +95,14 @@ class ComputeOptions:
             return
         if not self.runtime.uses_gpus():
             reason = (
-                "XLA's programs for processors are not repeatable bit for bit; here, compile is "
+                "XLA's programs for processors are not repeatable bit for bit; here, `compile` is "
             )
             raise SettingError("deterministic", True, f"{reason}{compiled}, use off")
         from tff_pcdd.runtime import _tf_private
 
         if self.runtime.trains_here() and not _tf_private.xla_repeats():
             reason = "XLA has chosen programs by their speed in this process, and goes on so; "
-            reason += f"here, compile is {compiled}, use off or a new process"
+            reason += f"here, `compile` is {compiled}, use off or a new process"
             raise SettingError("deterministic", True, reason)
 
     def check_precision(

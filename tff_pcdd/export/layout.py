@@ -104,7 +104,7 @@ class ExportDirectory:
                 _SETTING,
                 str(self._root),
                 f"already contains {taken[0]}/{self._version}; choose another model_version or set "
-                "overwrite",
+                "`overwrite`",
             )
 
     @property

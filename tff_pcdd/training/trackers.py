@@ -110,7 +110,7 @@ def check(names: list[str], given: str) -> None:
             reason = f"{name!r} is not one of {', '.join(TRACKERS)}"
             raise SettingError("tracking", given, reason)
         if importlib.util.find_spec(name) is None:
-            reason = f"the package {name} is not installed; the extra `tracking` contains it"
+            reason = f"the package {name} is not installed; the extra [tracking] contains it"
             raise SettingError("tracking", given, reason)
 
 
