@@ -120,6 +120,13 @@ def test_personal_models_before_the_local_epochs(runs, options, tmp_path):
     assert np.mean(accuracies) == pytest.approx(summary(run)["pa_before_final"], rel=1e-7)
     card = (tmp_path / "out" / "personal" / "0" / "1" / "model_card.md").read_text()
     assert "before any local epoch" in card
+    final, cells = summary(run), table_rows(card)
+    for name, measured in (
+        ("PA before, own classes", "pa_before_masked_final"),
+        ("PA after, own classes", "pa_masked_final"),
+    ):
+        (accuracy,) = (row[1] for row in cells if f"whole run, {name}:" in row[0])
+        assert accuracy == f"{final[measured]:.2f}"
 
 
 def test_chosen_clients_a_new_version_and_an_earlier_round(runs, options, tmp_path):

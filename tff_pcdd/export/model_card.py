@@ -43,7 +43,7 @@ _STAGES = {
 }
 
 # The measures of the whole run that every card names, if they were measured.
-_OF_RUN = ("ga", "pa_before", "pa", "pa_masked")
+_OF_RUN = ("ga", "pa_before", "pa_before_masked", "pa", "pa_masked")
 
 # By how many points accuracy and mean confidence may differ without advice.
 _TOLERATED = 15
