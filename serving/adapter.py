@@ -180,7 +180,8 @@ class SavedModel(kserve.Model):
                 f"{name}: has {len(samples)} samples; a request may have {self._limits.samples}"
             )
         if table:
-            return tf.constant(table.batch(samples, spec.dtype.max), spec.dtype)
+            most = columns.largest(spec.dtype.as_numpy_dtype)
+            return tf.constant(table.batch(samples, most), spec.dtype)
         return to_tensor(samples, name, spec) if samples else tf.zeros([0], spec.dtype)
 
     def _readable(self, files: Sequence[bytes], first: int) -> tf.Tensor:
@@ -286,9 +287,9 @@ def to_tensor(batch: list, name: str, spec: tf.TensorSpec) -> tf.Tensor:
             # Whole numbers of more than 64 bits; as float64, if they are not too large for that.
             with contextlib.suppress(OverflowError):
                 array = array.astype(np.float64)
-        largest = spec.dtype.max
-        wanted = f"numbers of at most {largest:.2g}"
-        fits = array.dtype.kind in "iuf" and bool((np.abs(array) <= largest).all())
+        wanted = f"numbers of at most {spec.dtype.max:.2g}"
+        most = columns.largest(spec.dtype.as_numpy_dtype)
+        fits = array.dtype.kind in "iuf" and bool((np.abs(array) <= most).all())
     if not fits:
         raise InvalidInput(f"{name}: not all values are {wanted}")
     return tf.constant(array, spec.dtype)

@@ -174,6 +174,16 @@ class Columns:
         return batch
 
 
+def largest(dtype: type[np.floating]) -> float:
+    """The largest float64 that is rounded to a finite number of a type.
+
+    JSON has the largest float32 as 3.4028235e+38, which is a little more.
+    """
+    limit = np.finfo(dtype).max
+    half_step = (float(limit) - float(np.nextafter(limit, dtype(0)))) / 2
+    return float(np.nextafter(float(limit) + half_step, 0))
+
+
 def _texts(value: Any) -> list[str]:
     """A value as texts by which a table may name it, tidied as names of tables are."""
     if isinstance(value, list | dict):

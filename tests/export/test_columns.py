@@ -285,6 +285,13 @@ def serving():
     return module
 
 
+def test_numbers_that_are_rounded_to_finite_ones_are_taken(serving):
+    """JSON has the largest float32, 2¹²⁸ - 2¹⁰⁴, with 8 digits; 2¹²⁸ - 2¹⁰³ becomes infinity."""
+    limit = serving.largest(np.float32)
+    assert 3.4028235e38 <= limit < 2.0**128 - 2.0**103 == np.nextafter(limit, np.inf)
+    assert np.float32(limit) == np.float32(3.4028235e38) == 2.0**128 - 2.0**104
+
+
 def as_json(written):
     """The rows of the table in JSON."""
     return json.loads(written.rows.to_json(orient="records"))

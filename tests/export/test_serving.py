@@ -347,6 +347,7 @@ _NUMBERS, _TEXTS = {"signature_name": "of_numbers"}, {"signature_name": "of_text
         ("global", {**_BYTES, "instances": [{"b64": "AAAA"}]}, "Unknown image file format"),
         ("global", {**_BYTES, "instances": [_DICOM]}, "image_bytes[0]: is a DICOM file, which has"),
         ("sums", {**_NUMBERS, "instances": [1e39]}, "numbers of at most 3.4e+38"),
+        ("sums", {**_NUMBERS, "instances": [3.4028235e38]}, "the answer to one of the values is"),
     ],
 )
 def test_bad_requests_are_answered_with_the_reason(model, body, reason, client):
