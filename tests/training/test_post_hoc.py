@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from string import ascii_lowercase
 
 import numpy as np
 import pytest
@@ -156,6 +157,29 @@ def test_what_cannot_be_calibrated(tmp_path):
         check_calibration(config, ccvr, tmp_path)
     with refuses("head_calibration", "algorithm=fedetf has a fixed head"):
         config.with_settings(algorithm="fedetf", head_calibration="ccvr")
+
+
+@pytest.mark.integration
+def test_a_given_federation_is_planned_with_its_own_data(tmp_path):
+    """It holds texts, and the data of the settings are images."""
+    x, y = np.random.default_rng(0).integers(0, 20, (60, 4), np.int32), np.arange(60) % 3
+    clients = [
+        data.ClientIndices(name, train=np.flatnonzero(y != k), test=np.flatnonzero(y == 2 - k))
+        for k, name in enumerate("abc")
+    ]
+    samples, spec = (
+        data.Examples(x, y),
+        data.InputSpec("text", (4,), "int32", vocabulary=ascii_lowercase),
+    )
+    own = data.Federation("own", 3, tuple("xyz"), spec, samples, samples, clients)
+    config = ExperimentConfig.from_settings(dataset="digits", model="lstm", rounds=1)
+    options = RunOptions(progress=False)
+    run_experiment(config, tmp_path / "run", options, federation=own)
+    calibrated = config.with_settings(head_calibration="ccvr", ccvr_epochs=1)
+    found = calibrate_run(
+        config, calibrated, tmp_path / "run", tmp_path / "new", options, federation=own
+    )
+    assert found["ga_final"] is not None
 
 
 @pytest.mark.integration

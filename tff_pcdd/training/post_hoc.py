@@ -62,7 +62,8 @@ def calibrate_run(
         WriteError: a file cannot be written.
     """
     check_calibration(config, calibrated, output_dir)
-    planning.check(calibrated)
+    if federation is None:  # Otherwise, the data of the settings are not those of the run.
+        planning.check(calibrated)
     target = Path(output_dir)
     run = restore_run(config, run_dir, options, round_number, federation=federation)
     with run.simulation as trained:
