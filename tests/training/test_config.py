@@ -238,6 +238,12 @@ def test_digest_tells_settings_apart():
     assert given.digest() == default.digest()
 
 
+def test_both_zeros_have_one_digest():
+    zero, negative = (ExperimentConfig.from_settings(client_momentum=z) for z in (0.0, -0.0))
+    assert zero == negative
+    assert zero.digest() == negative.digest()
+
+
 def test_whole_numbers_and_floats_that_are_equal_have_one_digest():
     """That of the command line, which earlier versions wrote into summary.json."""
     settings = {"algorithm": "fedgela", "fedgela_scale": 2.0, "client_learning_rate": 1.0}

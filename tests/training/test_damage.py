@@ -508,6 +508,17 @@ def test_the_digest_depends_on_every_sample_and_on_their_division():
     assert data_digest(federation()) == digests[0]
 
 
+def test_the_digest_of_data_tells_the_zeros_apart():
+    """They are equal, but a layer may divide by them; the digest is that of the bits."""
+    whole = federation()
+    both = []
+    for zero in (0.0, -0.0):
+        x = whole.train.x.copy()
+        x[5, 1, 1, 0] = zero
+        both.append(data_digest(federation(train=data.Examples(x, whole.train.y))))
+    assert both[0] != both[1]
+
+
 def test_the_digest_does_not_depend_on_the_folder_of_images():
     def of(*paths):
         examples = data.Examples(np.array(paths), np.arange(len(paths)) % 2)

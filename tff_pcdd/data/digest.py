@@ -14,7 +14,8 @@ def data_digest(federation: Federation) -> str:
     """Hash of all samples and of their division among the clients.
 
     Of image files, the paths below their common folder count, so the folder can be moved. Their
-    contents count if the federation's fingerprint includes them.
+    contents count if the federation's fingerprint includes them. Every bit of a number counts: 0.0
+    and -0.0 are different samples, which a layer may tell apart.
 
     Args:
         federation: the clients and their samples.

@@ -546,8 +546,8 @@ class ExperimentConfig:
         """A short hash of the flat settings; equal settings have equal ones."""
         floats = {setting.name for setting in describe(type(self)) if setting.type is float}
         settings = {
-            # From Python, a float may be given as a whole number.
-            name: float(value) if name in floats and isinstance(value, int) else value
+            # From Python, a float may be given as a whole number; the sum makes -0.0 a 0.0.
+            name: value + 0.0 if name in floats and isinstance(value, int | float) else value
             for name, value in without_implied(self.to_settings()).items()
         }
         text = json.dumps(settings, sort_keys=True)
