@@ -363,6 +363,19 @@ def test_names_of_columns_that_repeat_are_refused(table):
             load(repeated)
 
 
+def test_columns_that_repeat_are_refused_alike_in_every_table(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    arrow = pyarrow.table([["a"], [1], [2]], names=["site", "label", "label"])
+    parquet.write_table(arrow, tmp_path / "table.parquet")
+    (tmp_path / "table.csv").write_text("site,label,label\na,1,2\n")
+    for file in ("table.csv", "table.parquet"):
+        source = data.sources.create("table", data_dir=str(tmp_path / file))
+        with pytest.raises(DataError) as caught:
+            source.load(data.sources.LoadRequest())
+        assert str(caught.value) == f"{tmp_path / file}: column 'label' occurs twice"
+
+
 def test_a_column_that_gives_the_answer_away_is_named(table, warnings_again):
     table["pulse"] = np.where(table["label"] == "ill", 1.0, 2.0) + table["pressure"] / 1000
     load(table)

@@ -12,7 +12,7 @@ from tff_pcdd.data.checks import first_outside, to_float32, warn
 from tff_pcdd.data.input_spec import IMAGE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, ImageSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._cells import is_far, num_different, num_rounded
-from tff_pcdd.data.sources._names import as_names, check_vector
+from tff_pcdd.data.sources._names import as_names, check_once, check_vector
 from tff_pcdd.data.sources._own import MissingValues, OwnSamples, OwnSource, check_parts, pick
 from tff_pcdd.data.sources._statistics import in_parts, measure
 from tff_pcdd.data.sources._tasks import VOLUMES
@@ -224,9 +224,7 @@ def known_classes(class_names: Iterable[Any], place: str) -> list[str]:
     except TypeError:
         raise DataError(f"{place}: class_names is a single value, not a list of names") from None
     known = as_names(names, "class name", place)
-    for index, name in enumerate(known):
-        if name in known[:index]:
-            raise DataError(f"{place}: class name {name!r:.80} occurs twice")
+    check_once(known, "class name", place)
     return known
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import csv
 import decimal
 import re
@@ -81,6 +82,23 @@ def quoted(names: Iterable[str]) -> str:
     return ",".join(
         '"' + name.replace('"', '""') + '"' if set(',"') & set(name) else name for name in names
     )
+
+
+def check_once(names: Sequence[str], what: str, where: str) -> None:
+    """Refuses a name that occurs twice.
+
+    Args:
+        names: of columns or classes.
+        what: what they name, for the message.
+        where: the file or the like, for the message.
+
+    Raises:
+        DataError: names the first one that repeats.
+    """
+    counts = collections.Counter(names)
+    for name in names:
+        if counts[name] > 1:
+            raise DataError(f"{where}: {what} {name!r:.80} occurs twice")
 
 
 def numbered(values: Iterable[_T], rows: Sequence[int] | None) -> Iterator[tuple[int, _T]]:

@@ -17,6 +17,7 @@ from typing import Any
 from tff_pcdd.data.checks import warn
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._image_lists import TABLE_BYTES, as_text
+from tff_pcdd.data.sources._names import check_once
 from tff_pcdd.data.sources._own import part_of
 from tff_pcdd.data.sources._places import check_file, reason_of
 from tff_pcdd.errors import DataError
@@ -153,10 +154,8 @@ def _columns(
         for index, name in enumerate(names)
         if name or any(row[index] not in ("", None) for row in rows.values())
     ]
+    check_once([names[index] for index in used], "column", str(path))
     columns = {names[index]: [row[index] for row in rows.values()] for index in used}
-    if len(columns) < len(used):
-        repeated = next(names[index] for index in used if names.count(names[index]) > 1)
-        raise DataError(f"{path}: column {repeated!r} occurs twice")
     return Columns(str(path), columns, list(rows), delimiter)
 
 
@@ -243,8 +242,7 @@ def _read_parquet(path: pathlib.Path) -> Columns:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             schema, names = file.schema_arrow, file.schema_arrow.names
-            if repeated := [name for name in names if names.count(name) > 1]:
-                raise ValueError(f"column {repeated[0]!r} occurs twice")
+            check_once(names, "column", str(path))
             # A few bytes of a file may stand for any number of rows.
             if file.metadata.num_rows * len(names) > _MOST_CELLS:
                 raise ValueError(f"it has more than {_MOST_CELLS} cells")
@@ -257,6 +255,8 @@ def _read_parquet(path: pathlib.Path) -> Columns:
                     if size > most:
                         raise ValueError(f"it has more than {most} bytes in memory")
                     columns[name] += column.to_pylist()
+    except DataError:
+        raise
     # Arrow raises its own errors and those of the system.
     except Exception as error:
         raise DataError(f"{path} cannot be read as a parquet file: {reason_of(error)}") from error
