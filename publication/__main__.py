@@ -13,8 +13,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from absl import flags as absl_flags
-
 from tff_pcdd.cli import program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
@@ -24,9 +22,7 @@ _GROUP = "Publication"
 
 def define(flags: Flags) -> None:
     """Defines the program's flags."""
-    flags.add(
-        absl_flags.DEFINE_list, "sweep_dirs", None, "Directories of sweeps over methods.", _GROUP
-    )
+    flags.add(list, "sweep_dirs", None, "Directories of sweeps over methods.", _GROUP)
     flags.add(
         str,
         "publish_dir",

@@ -6,6 +6,8 @@ import pytest
 
 from tests.data.refusals import refuses
 from tff_pcdd import errors
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.export import ExportOptions, checks
 from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import (
     WIDE,
@@ -21,6 +23,7 @@ from tff_pcdd.settings import (
     part,
     selection,
 )
+from tff_pcdd.training import ExperimentConfig, RunOptions
 
 
 def registry_of(setting, *classes):
@@ -363,3 +366,25 @@ def test_an_option_with_the_name_of_another_setting_is_refused(name):
     assert caught.value.reason.endswith(
         " of shape=square; rename it" if name == "side" else " setting; rename it"
     )
+
+
+def test_empty_names_do_not_count_in_any_list():
+    options = RunOptions(diagnostics="nc, ,", tracking=" ,")
+    assert (options.diagnostic_names(), options.tracker_names()) == (["nc"], [])
+    assert ExportOptions(format=",keras,").formats() == ["keras"]
+    assert checks.choose_clients(["a", "b"], "b,") == {1: "b"}
+    config = ExperimentConfig.from_settings(
+        metrics="balanced,", schedule="step", schedule_milestones="1,2,"
+    )
+    assert config.to_settings()["metrics"] == "balanced"
+    for setting, make in (
+        ("format", lambda: ExportOptions(format=" ,")),
+        ("clients", lambda: checks.choose_clients(["a", "b"], ",")),
+    ):
+        with refuses(setting, ""):
+            make()
+    flags = Flags(["train", "--seeds=0,,2,", "--none=,"])
+    flags.add(list, "seeds", ["0"], "Seeds.")
+    flags.add(list, "none", ["a"], "Nothing.")
+    flags.parse()
+    assert (flags["seeds"], flags["none"]) == (["0", "2"], [])

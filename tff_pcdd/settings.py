@@ -387,9 +387,8 @@ def _take_selection(registry: Registry, values: dict[str, Any]) -> tuple[Any, ..
 
 def _create_selection(registry: Registry, given: str | Sequence[Any]) -> tuple[Any, ...]:
     """The components that a string of names, or a sequence with names, stands for."""
-    several = given.split(",") if isinstance(given, str) else given
-    names = [each.strip() if isinstance(each, str) else each for each in several]
-    made = [registry.create(each) if isinstance(each, str) else each for each in names if each]
+    several = split_names(given) if isinstance(given, str) else given
+    made = [registry.create(each) if isinstance(each, str) else each for each in several]
     if len({each.name for each in made}) < len(made):
         raise SettingError(registry.setting, given, "name each once")
     return tuple(made)
@@ -451,6 +450,17 @@ _TYPES: dict[type, tuple[type | tuple[type, ...], str]] = {
     float: ((int, float), "a number"),
     str: (str, "a string"),
 }
+
+
+def split_names(value: str | Sequence[str] | None) -> list[str]:
+    """The names in a setting that separates them by commas. Empty ones do not count.
+
+    Example:
+        >>> split_names("geometry, tsne,"), split_names(None)
+        (['geometry', 'tsne'], [])
+    """
+    names = value.split(",") if isinstance(value, str) else value or ()
+    return [name for name in map(str.strip, names) if name]
 
 
 def objection(value: Any, bounds: Mapping[str, Any]) -> str | None:

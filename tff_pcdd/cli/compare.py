@@ -16,8 +16,6 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from absl import flags as absl_flags
-
 from tff_pcdd import methods
 from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
@@ -35,7 +33,7 @@ _GROUP = "Comparison"
 def define(flags: Flags) -> None:
     """Defines the program's flags."""
     flags.add(
-        absl_flags.DEFINE_list,
+        list,
         "algorithms",
         ["fedavg", "fedgela"],
         "Names of methods, or all, which means all federated ones.",
@@ -51,7 +49,7 @@ def define(flags: Flags) -> None:
     )
     experiments.define_seeds(flags, _GROUP)
     flags.add(
-        absl_flags.DEFINE_list,
+        list,
         "partitions",
         None,
         f"Partitions to compare, instead of --partition: {_notations()}. Append @CLIENTS to set "

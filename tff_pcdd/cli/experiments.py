@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import flags as absl_flags
-
 from tff_pcdd import methods
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import DataConfig
@@ -82,7 +80,7 @@ def restoring(run_dir: str) -> Iterator[None]:
 def define_seeds(flags: Flags, group: str) -> None:
     """Defines the flag of the seeds."""
     flags.add(
-        absl_flags.DEFINE_list,
+        list,
         "seeds",
         ["0"],
         "Seeds, as integers from 0 that are separated by commas.",

@@ -11,7 +11,7 @@ from absl import flags as absl_flags
 from tff_pcdd import methods, other_names
 from tff_pcdd.cli import flagfiles
 from tff_pcdd.errors import SettingError
-from tff_pcdd.settings import Setting, describe, objection_to_type, registries
+from tff_pcdd.settings import Setting, describe, objection_to_type, registries, split_names
 
 if TYPE_CHECKING:
     from tff_pcdd.registry import Registry
@@ -41,6 +41,13 @@ class _Truth(absl_flags.BooleanParser):
             raise ValueError("must be true or false") from None
 
 
+class _Names(absl_flags.ListParser):
+    """Empty names do not count, as in settings."""
+
+    def parse(self, argument):
+        return split_names(super().parse(argument))
+
+
 # Flags that are now those of another program, or have another name.
 _MOVED = {
     "jit_compile": "write --compile=step",
@@ -60,7 +67,11 @@ _KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float}
 _SEVERAL = {"algorithm": "algorithms", "seed": "seeds"}
 
 # What reads the flags of a type from the command line; absl's own parsers name Python's functions.
-_PARSERS: dict[Any, absl_flags.ArgumentParser] = {int: _WholeNumber(), float: _Number()}
+_PARSERS: dict[Any, absl_flags.ArgumentParser] = {
+    int: _WholeNumber(),
+    float: _Number(),
+    list: _Names(),
+}
 
 
 class Flags:
@@ -87,7 +98,7 @@ class Flags:
         """Defines a flag that is not a setting.
 
         Args:
-            kind: a type (bool, int, float, str), or one of absl's DEFINE functions.
+            kind: a type (bool, int, float, str, list), or one of absl's DEFINE functions.
             name: the name of the flag, without dashes.
             default: the default value; None for none.
             text: the help text.
@@ -98,7 +109,9 @@ class Flags:
         """
         self._refuse_taken(name, self.settings.get(name))
         if kind in _PARSERS:
-            absl_flags.DEFINE(_PARSERS[kind], name, default, text, flag_values=self._values)
+            serializer = absl_flags.CsvListSerializer(",") if kind is list else None
+            parser = _PARSERS[kind]
+            absl_flags.DEFINE(parser, name, default, text, self._values, serializer)
         elif kind is bool:
             flag = absl_flags.BooleanFlag(name, default, text)
             flag.parser = _Truth()
@@ -237,7 +250,7 @@ class Flags:
         if reason := objection_to_type(value, _KINDS.get(kind, str)):
             raise ValueError(reason)
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._values
 
     def __getitem__(self, name: str) -> Any:

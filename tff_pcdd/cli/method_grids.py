@@ -13,7 +13,7 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.refusals import Refusals
 from tff_pcdd.federated import client_optimizers
 from tff_pcdd.methods import head_calibration
-from tff_pcdd.settings import describe, flat_name, option_fields
+from tff_pcdd.settings import describe, flat_name, option_fields, split_names
 from tff_pcdd.studies.sweeps import Point
 from tff_pcdd.studies.tuning import Halving
 from tff_pcdd.training import ExperimentConfig
@@ -53,8 +53,8 @@ def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) 
     grid: Grid = {}
     for text in flags["grid"] or ():
         name, _, values = text.partition("=")
-        given = [value.strip() for value in values.split(",")]
-        if name not in known or not all(given):
+        given = split_names(values)
+        if name not in known or not given:
             meant = [] if name in known else other_names.similar(name, sorted(known))
             raise SettingError(
                 "grid",

@@ -19,8 +19,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags as absl_flags
-
 from tff_pcdd.cli import program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
@@ -39,7 +37,7 @@ def define(flags: Flags) -> None:
         str, "output_file", None, "The page; by default report.html in the directory.", _GROUP
     )
     flags.add(
-        absl_flags.DEFINE_list,
+        list,
         "comparison_dirs",
         None,
         "Directories of comparisons, or of sweeps over methods, to summarize.",
@@ -47,7 +45,7 @@ def define(flags: Flags) -> None:
     )
     flags.add(str, "output_dir", None, "Directory of the summary.", _SUMMARY)
     flags.add(
-        absl_flags.DEFINE_list,
+        list,
         "measures",
         ["ga_final", "pa_before_final", "pa_final"],
         "Accuracies by which the summary ranks methods: columns of comparison.csv.",

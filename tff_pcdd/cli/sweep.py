@@ -66,7 +66,7 @@ def define(flags: Flags) -> None:
         _GROUP,
     )
     flags.add(
-        absl_flags.DEFINE_list,
+        list,
         "algorithms",
         None,
         "Names of methods to tune and compare, or all, which means all federated ones; instead of "
@@ -74,14 +74,14 @@ def define(flags: Flags) -> None:
         _METHODS,
     )
     flags.add(
-        absl_flags.DEFINE_list,
+        list,
         "final_seeds",
         ["1", "2", "3"],
         "Seeds with which the methods are compared after the choice; none of --seeds.",
         _METHODS,
     )
     flags.add(
-        absl_flags.DEFINE_list,
+        list,
         "rungs",
         ["0.25", "0.5"],
         "Shares of --rounds after which the settings of a method that are worst on held-out "

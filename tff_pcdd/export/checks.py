@@ -14,6 +14,7 @@ from tff_pcdd.export import layout
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.slugs import slugs
 from tff_pcdd.methods import Method
+from tff_pcdd.settings import split_names
 from tff_pcdd.training import ExperimentConfig
 from tff_pcdd.training.file_names import CLIENTS
 
@@ -82,8 +83,8 @@ def choose_clients(client_ids: Sequence[str], wanted: str) -> dict[int, str]:
     # Names of sites may contain commas; the short names do not.
     numbers = dict(zip(slugs(client_ids), known, strict=True))
     numbers |= {client_id: index for index, client_id in known.items()}
-    ids = [wanted] if wanted in numbers else [name.strip() for name in wanted.split(",")]
-    for client_id in ids:
+    ids = [wanted] if wanted in numbers else split_names(wanted)
+    for client_id in ids or [wanted]:
         if client_id not in numbers:
             ends = [known[0], "…", known[len(known) - 1]]
             there = ", ".join(known.values()) if len(known) <= _LISTED else " ".join(ends)

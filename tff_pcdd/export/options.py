@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tff_pcdd.errors import SettingError, one_of
-from tff_pcdd.settings import WIDE, check_options, option
+from tff_pcdd.settings import WIDE, check_options, option, split_names
 
 FORMATS = ("saved_model", "tflite", "keras")
 
@@ -53,10 +53,10 @@ class ExportOptions:
 
     def __post_init__(self):
         check_options(self)
-        for name in self.formats():
+        for name in self.formats() or [""]:
             if name not in FORMATS:
                 raise SettingError("format", self.format, one_of(self.format, FORMATS))
 
     def formats(self) -> list[str]:
         """The chosen formats."""
-        return [name.strip() for name in self.format.split(",")]
+        return split_names(self.format)

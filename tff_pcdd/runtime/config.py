@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from etils import epy
@@ -71,9 +70,3 @@ registry: Registry[RuntimeConfig] = Registry("runtime", "tff_pcdd.runtime.backen
 def join_names(value: Any) -> Any:
     """Joins a list or tuple of names by commas, as settings have them; keeps any other value."""
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-
-
-def split_names(value: str | Sequence[str] | None) -> list[str]:
-    """The names in a setting that separates them by commas."""
-    names = value.split(",") if isinstance(value, str) else value or ()
-    return [name.strip() for name in names]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tff_pcdd.diagnostics import names as diagnostic_names
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.compute import ComputeOptions
-from tff_pcdd.settings import check_options, option, part, selection
+from tff_pcdd.settings import check_options, option, part, selection, split_names
 from tff_pcdd.training import trackers
 from tff_pcdd.training.callbacks import Callback, registry
 
@@ -81,8 +81,8 @@ class RunOptions:
 
     def diagnostic_names(self) -> list[str]:
         """The selected diagnostics."""
-        return [name.strip() for name in self.diagnostics.split(",")] if self.diagnostics else []
+        return split_names(self.diagnostics)
 
     def tracker_names(self) -> list[str]:
         """The selected experiment trackers."""
-        return [name.strip() for name in self.tracking.split(",")] if self.tracking else []
+        return split_names(self.tracking)

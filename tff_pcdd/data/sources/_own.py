@@ -34,7 +34,7 @@ from tff_pcdd.data.sources._names import (
 )
 from tff_pcdd.data.sources._tasks import refuse_labels
 from tff_pcdd.errors import DataError, SettingError
-from tff_pcdd.settings import WIDE, option
+from tff_pcdd.settings import WIDE, option, split_names
 
 # The share of each site's samples in its test part, where none is given.
 _TEST_FRACTION = 0.2
@@ -150,7 +150,7 @@ class MissingValues:
 
     def markers(self) -> list[str]:
         """The texts of `missing_markers`."""
-        return [text.strip() for text in (self.missing_markers or "").split(",") if text.strip()]
+        return split_names(self.missing_markers)
 
     def complete_rows(
         self, place: str, columns: Mapping[str, Sequence[Any]], rows: Sequence[int] | None

@@ -7,7 +7,7 @@ from etils import epy
 
 from tff_pcdd.errors import SettingError
 from tff_pcdd.federated.schedules.schedule import GROUP, Schedule, register
-from tff_pcdd.settings import option
+from tff_pcdd.settings import option, split_names
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -41,7 +41,7 @@ class Step(Schedule):
     def _read(self) -> list[float]:
         """The numbers in `milestones`."""
         try:
-            numbers = [float(text) for text in self.milestones.split(",")]
+            numbers = [float(text) for text in split_names(self.milestones)]
         except ValueError:
             numbers = []
         fine = all(0 < n < math.inf and (n < 1 or n.is_integer()) for n in numbers)

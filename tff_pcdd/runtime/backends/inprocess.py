@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from etils import epy
 
 from tff_pcdd import machine
-from tff_pcdd.runtime.config import RuntimeConfig, join_names, registry, split_names
-from tff_pcdd.settings import option
+from tff_pcdd.runtime.config import RuntimeConfig, join_names, registry
+from tff_pcdd.settings import option, split_names
 
 with epy.lazy_imports():
     import tensorflow_federated as tff
