@@ -251,7 +251,7 @@ class Flags:
             raise ValueError(reason)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._values
+        return str(name) in self._values
 
     def __getitem__(self, name: str) -> Any:
         """The value of a flag; the default if it was not given."""
