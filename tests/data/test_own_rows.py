@@ -1,5 +1,7 @@
 """Rows, names and columns as people bring them: what is missing, alike, or no input."""
 
+import unicodedata
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -361,6 +363,24 @@ def test_names_of_columns_that_repeat_are_refused(table):
     for name, repeated in (("1", numbers), ("pulse", twice)):
         with pytest.raises(DataError, match=f"dataframe: column '{name}' occurs twice"):
             load(repeated)
+
+
+def test_names_of_columns_are_the_same_in_both_forms_of_unicode(table, tmp_path):
+    """Files of macOS may hold ö as two characters; a setting that is typed holds one."""
+    named = table.rename(columns={"pulse": "größe", "label": "übel", "site": "ört"})
+    plain = loaded_file(table, tmp_path / "plain.csv")
+    for form, other in (("NFC", "NFD"), ("NFD", "NFC")):
+        stored = named.rename(columns=lambda name: unicodedata.normalize(form, name))  # noqa: B023
+        size, label, site = (
+            unicodedata.normalize(other, name) for name in ("größe", "übel", "ört")
+        )
+        columns = {"label_column": label, "site_column": site}
+        for features in (f"pressure,{size}", "all"):
+            for file in (f"{form}.csv", f"{form}.parquet"):
+                found = loaded_file(stored, tmp_path / file, features, **columns)
+                np.testing.assert_array_equal(found.train.x, plain.train.x)
+            found = data.from_dataframe(stored, features=features, **columns)
+            np.testing.assert_array_equal(found.train.x, plain.train.x)
 
 
 def test_columns_that_repeat_are_refused_alike_in_every_table(tmp_path):

@@ -307,6 +307,32 @@ def workbook(path, *sheets):
     return path
 
 
+def test_hidden_sheets_are_not_read(table, tmp_path, warnings_again):
+    """Who opens the file does not see them."""
+    cells = [*table.columns], *table.astype(object).itertuples(index=False)
+    path = workbook(tmp_path / "a.xlsx", [("old",), (1,)], cells)
+    book = openpyxl.load_workbook(path)
+    book.worksheets[0].sheet_state = "hidden"
+    book.active = 1
+    book.save(path)
+    made = load(path)
+    assert len(made.train) + len(made.test) == N
+    assert "only the first of 2 sheets that is not hidden is read, 'Sheet1'" in warnings_again.text
+
+
+def test_a_title_above_the_table_is_no_row_of_names(tmp_path):
+    named = [("age", "bmi", "label", "site"), (60, 20.5, "ill", "a")]
+    workbook(tmp_path / "a.xlsx", [("Report of 2020",), *named])
+    (tmp_path / "a.csv").write_text("Report of 2020,,,\nage,bmi,label,site\n60,20.5,ill,a\n")
+    for file in ("a.xlsx", "a.csv"):
+        with pytest.raises(DataError) as caught:
+            load(tmp_path / file)
+        assert str(caught.value) == (
+            f"{tmp_path / file}: columns 2 and 3 have no name; the first row must hold the names "
+            "of the columns"
+        )
+
+
 def test_excel_tables(table, tmp_path, warnings_again):
     path = tmp_path / "a.xlsx"
     header = [*table.columns, None]

@@ -22,7 +22,7 @@ from tff_pcdd.data.sources import DatasetInfo, DataSource, LoadRequest, PooledDa
 from tff_pcdd.data.sources._arrays import OwnArrays
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._image_lists import choose_users
-from tff_pcdd.data.sources._names import check_once, quoted
+from tff_pcdd.data.sources._names import check_once, column_name, quoted
 from tff_pcdd.data.sources._own import MANY_CLASSES
 from tff_pcdd.errors import DataError
 
@@ -114,8 +114,9 @@ def from_dataframe(
     root = pathlib.Path(folder).expanduser()
     settings = {"data_dir": str(root), "feature_columns": features, **options}
     source: Any = sources.create("table", **settings)
-    check_once(list(map(str, table)), "column", name)
-    columns = Columns(name, {str(column): list(table[column]) for column in table})
+    names = {column: column_name(str(column)) for column in table}
+    check_once([names[column] for column in table], "column", name)
+    columns = Columns(name, {names[column]: list(table[column]) for column in table})
     return source.pool_columns(columns, root, LoadRequest()).federation(name)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tff_pcdd.data.sources._names import is_missing
+from tff_pcdd.data.sources._names import column_name, is_missing
 from tff_pcdd.data.sources._numerals import has_decimal_commas, plain_numbers, with_points
 from tff_pcdd.data.sources._tasks import one_hot_hint
 from tff_pcdd.errors import DataError
@@ -64,7 +64,7 @@ class Columns:
         return list(self._columns)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._columns
+        return column_name(name) in self._columns
 
     def values(self, name: str, setting: str) -> Sequence[Any]:
         """The values of a column.
@@ -76,6 +76,7 @@ class Columns:
         Raises:
             DataError: if there is no such column.
         """
+        name = column_name(name)
         if name not in self._columns:
             there = textwrap.shorten(", ".join(map(str, self._columns)), 200)
             raise DataError(

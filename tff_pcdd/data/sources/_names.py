@@ -74,7 +74,7 @@ def separated(text: str | None) -> list[str]:
     # Line breaks, and names that are longer than cells of a csv file may be.
     except (csv.Error, ValueError):
         names = (text or "").split(",")
-    return [name.strip() for name in names]
+    return [column_name(name.strip()) for name in names]
 
 
 def quoted(names: Iterable[str]) -> str:
@@ -82,6 +82,11 @@ def quoted(names: Iterable[str]) -> str:
     return ",".join(
         '"' + name.replace('"', '""') + '"' if set(',"') & set(name) else name for name in names
     )
+
+
+def column_name(name: str) -> str:
+    """The name of a column; an ä is the same whether a program stores one character or two."""
+    return unicodedata.normalize("NFC", name)
 
 
 def check_once(names: Sequence[str], what: str, where: str) -> None:

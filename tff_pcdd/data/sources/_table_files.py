@@ -17,7 +17,7 @@ from typing import Any
 from tff_pcdd.data.checks import warn
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._image_lists import TABLE_BYTES, as_text
-from tff_pcdd.data.sources._names import check_once
+from tff_pcdd.data.sources._names import check_once, column_name
 from tff_pcdd.data.sources._own import part_of
 from tff_pcdd.data.sources._places import check_file, reason_of
 from tff_pcdd.errors import DataError
@@ -141,7 +141,7 @@ def _columns(
     delimiter: str = ",",
 ) -> Columns:
     """The columns of rows of cells, except for those without a name and without any value."""
-    names = ["" if name is None else str(name).strip() for name in header]
+    names = [column_name("" if name is None else str(name).strip()) for name in header]
     for number, row in rows.items():
         if len(row) != len(names):
             raise DataError(
@@ -154,6 +154,11 @@ def _columns(
         for index, name in enumerate(names)
         if name or any(row[index] not in ("", None) for row in rows.values())
     ]
+    if len(nameless := [index + 1 for index in used if not names[index]]) > 1:
+        raise DataError(
+            f"{path}: columns {nameless[0]} and {nameless[1]} have no name; the first row must "
+            "hold the names of the columns"
+        )
     check_once([names[index] for index in used], "column", str(path))
     columns = {names[index]: [row[index] for row in rows.values()] for index in used}
     return Columns(str(path), columns, list(rows), delimiter)
@@ -163,7 +168,7 @@ def _columns(
 
 
 def _read_xlsx(path: pathlib.Path) -> Columns:
-    """The columns of the first sheet of a workbook."""
+    """The columns of the first sheet of a workbook that is not hidden."""
     check_file(path, max_bytes=TABLE_BYTES, limit="the size of a table")
     try:
         import openpyxl
@@ -179,16 +184,18 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
             raise DataError(f"{path} has more than the {TABLE_BYTES} bytes of a table")
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         sheets = book.worksheets
+        shown = (number for number, each in enumerate(sheets) if each.sheet_state == "visible")
+        sheet = sheets[first := next(shown, 0)]
         # Some programs write wrong dimensions, by which cells would be left out.
-        sheets[0].reset_dimensions()
+        sheet.reset_dimensions()
         cells: list[list[Any]] = []
         empty_texts: set[tuple[int, int]] = set()
-        for number, row in enumerate(sheets[0].iter_rows(), 1):
+        for number, row in enumerate(sheet.iter_rows(), 1):
             cells.append([cell.value for cell in row])
             # Only cells of formulas whose value is an empty text keep this type.
             columns = [index for index, cell in enumerate(row) if cell.data_type == "str"]
             empty_texts.update((number, index) for index in columns)
-        formulas = openpyxl.load_workbook(path, read_only=True).worksheets[0]
+        formulas = openpyxl.load_workbook(path, read_only=True).worksheets[first]
         formulas.reset_dimensions()
         written = list(formulas.iter_rows(values_only=True))
     except DataError:
@@ -197,8 +204,8 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
     except Exception as error:
         raise DataError(f"{path} cannot be read as an .xlsx file: {reason_of(error)}") from error
     if len(sheets) > 1:
-        title = sheets[0].title
-        warn(f"{path}: only the first of {len(sheets)} sheets is read, {title!r:.40}")
+        hidden = " that is not hidden" if first else ""
+        warn(f"{path}: only the first of {len(sheets)} sheets{hidden} is read, {sheet.title!r:.40}")
     width = max(map(len, cells), default=0)
     rows = {
         number: [*row, *[None] * (width - len(row))]
@@ -241,7 +248,8 @@ def _read_parquet(path: pathlib.Path) -> Columns:
     size = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            schema, names = file.schema_arrow, file.schema_arrow.names
+            schema = file.schema_arrow
+            names = list(map(column_name, schema.names))
             check_once(names, "column", str(path))
             # A few bytes of a file may stand for any number of rows.
             if file.metadata.num_rows * len(names) > _MOST_CELLS:
@@ -260,7 +268,7 @@ def _read_parquet(path: pathlib.Path) -> Columns:
     # Arrow raises its own errors and those of the system.
     except Exception as error:
         raise DataError(f"{path} cannot be read as a parquet file: {reason_of(error)}") from error
-    classes = _class_names(schema.metadata or {})
+    classes = {column_name(n): found for n, found in _class_names(schema.metadata or {}).items()}
     for name, names in classes.items():
         if name in columns:
             columns[name] = [_named(value, names) for value in columns[name]]

@@ -37,6 +37,7 @@ from tff_pcdd.data.sources._names import (
     MISSING,
     as_names,
     as_texts,
+    column_name,
     in_order,
     is_missing,
     numbered,
@@ -148,6 +149,9 @@ class Table(OwnImages, MissingValues):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("label_column", "site_column", "split_column", "path_column"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, column_name(given))
         if self.label_column == self.site_column:
             reason = "is the column of the labels; name that of the sites, or none"
             raise SettingError("site_column", self.site_column, reason)
