@@ -47,7 +47,7 @@ class Column:
     """
 
     def __init__(self, described: Mapping[str, Any]):
-        self.name = str(described["name"])
+        self.name = _composed(str(described["name"]))
         self._may_be_missing = bool(described["may_be_missing"])
         self._missing = {text for value in described["missing_values"] for text in _texts(value)}
         self._codes: dict[str, float] | None = None
@@ -132,21 +132,23 @@ class Columns:
 
     def _transposed(self, columns: Mapping[str, Any]) -> list[list]:
         """The rows of columns that are given by their names."""
-        self._check_names(columns, "inputs")
-        values = [columns[name] for name in self._columns]
+        values = self._in_order(columns, "inputs")
         if not all(isinstance(column, list) for column in values):
             raise WrongRow("inputs: each column must be a list")
         if len({len(column) for column in values}) > 1:
             raise WrongRow("inputs: the columns have different lengths")
         return [list(row) for row in zip(*values, strict=True)]
 
-    def _check_names(self, values: Mapping[str, Any], place: str) -> None:
+    def _in_order(self, given: Mapping[str, Any], place: str) -> list[Any]:
+        """What is given by the names of the columns, in the order of the columns."""
+        values = {_composed(name): value for name, value in given.items()}
         if unknown := [name for name in values if name not in self._columns]:
             raise WrongRow(
                 f"{place}: {unknown[0]!r:.60} is not one of the columns {_listed(self._columns)}"
             )
         if lacking := [name for name in self._columns if name not in values]:
             raise WrongRow(f"{place}: lacks {_listed(lacking)}; null stands for a missing value")
+        return [values[name] for name in self._columns]
 
     def batch(self, rows: list[Any], largest: float) -> np.ndarray:
         """The input `features` for rows, float64 [rows, columns].
@@ -162,8 +164,7 @@ class Columns:
         for index, row in enumerate(rows):
             place = f"row {index}"
             if isinstance(row, dict):
-                self._check_names(row, place)
-                row = [row[name] for name in self._columns]
+                row = self._in_order(row, place)
             if not isinstance(row, list) or len(row) != len(self._columns):
                 has = f"has {len(row)} values" if isinstance(row, list) else "is no list or object"
                 raise WrongRow(f"{place}: {has}; the columns are {_listed(self._columns)}")
@@ -191,10 +192,15 @@ def _texts(value: Any) -> list[str]:
         return ["a list or object"]
     if isinstance(value, bool):
         return [str(value).lower(), str(value)]
-    text = unicodedata.normalize("NFC", " ".join(str(value).split()))
+    text = _composed(" ".join(str(value).split()))
     # 1.0 in JSON may be a table's "1.0", or its 1.
     is_whole = isinstance(value, float) and value.is_integer()
     return [text, str(int(value))] if is_whole else [text]
+
+
+def _composed(text: str) -> str:
+    """A text in the form of Unicode in which names of tables are."""
+    return unicodedata.normalize("NFC", text)
 
 
 def _shown(value: Any) -> str:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import types
+import unicodedata
 
 import numpy as np
 import pandas as pd
@@ -341,6 +342,21 @@ def test_categories_are_found_as_the_table_wrote_them(serving, tmp_path):
     cells = ["very  bad ", "gele\u0301e", 1.0, 2.5, True, "1.0"]
     found = read.batch(read.rows({"instances": [[cell] for cell in cells]}, "features"), 1e38)
     assert found.ravel().tolist() == [0, 1, 2, 3, 4, 2]
+
+
+@pytest.mark.parametrize("stored", ["NFC", "NFD"])
+def test_columns_are_found_in_both_forms_of_unicode(stored, serving, tmp_path):
+    """Those of exports before this rule may be in the form of the table."""
+    described = {"type": "number", "may_be_missing": False, "missing_values": []}
+    named = [{**described, "name": unicodedata.normalize(stored, name)} for name in ("Größe", "b")]
+    path = tmp_path / columns.FILE
+    path.write_text(json.dumps({"columns": named}))
+    read = serving.Columns(path)
+    for form in ("NFC", "NFD"):
+        name = unicodedata.normalize(form, "Größe")
+        for request in ({"instances": [{"b": 2, name: 1}]}, {"inputs": {name: [1], "b": [2]}}):
+            found = read.batch(read.rows(request, "features"), 1e38)
+            assert found.tolist() == [[1, 2]]
 
 
 def test_graphs_join_blanks_in_categories():
