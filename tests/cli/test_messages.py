@@ -117,6 +117,10 @@ ALL = {name for _, its in other_programs.flags() for name in its.names()}
         ("column 'num_clients' or \"data_dir\"", "column 'num_clients' or \"data_dir\""),
         ("runs/rounds=3,seed=1/data_dir/batch_size.csv", None),
         ("data_dir: there are no images", "data_dir: there are no images"),
+        (
+            "x is missing, there are image_size, batch_size; label_column can name another",
+            "x is missing, there are image_size, batch_size; --label_column can name another",
+        ),
         ("--grid=local_epochs=1", "--grid=local_epochs=1"),
         ("path_pattern='{data_dir}.jpg' adds", "--path_pattern='{data_dir}.jpg' adds"),
     ],

@@ -360,7 +360,9 @@ def as_typed(text: str, flags: Container[str]) -> str:
 
     def spelled(found: re.Match[str]) -> str:
         tick, name, equals = found.groups()
-        is_setting = tick or equals or "_" in name
+        # A bare name in a list may be a column of a table.
+        listed = text.endswith((", ", "there are "), 0, found.start())
+        is_setting = tick or equals or ("_" in name and not listed)
         return f"--{name}{equals}" if is_setting and name in flags else found[0]
 
     return _NAME.sub(spelled, text)
