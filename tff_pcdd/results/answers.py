@@ -76,13 +76,10 @@ class Choice:
     @property
     def heading(self) -> str:
         """What is asked, and the best methods."""
-        leaders = [self.best, *self.equal]
-        names = text.listed(leaders, 8)
-        # What cannot be told from the simplest method is no reason to leave it.
-        if BASELINE in self.tied or (self.equal and BASELINE in leaders):
-            lead = "lead with the same value" if self.equal else "leads"
-            return f"{self.question}: undecided; {names} {lead}."
-        return f"{self.question}: {names}{', with the same value' if self.equal else ''}."
+        if not self.tied:
+            return f"{self.question}: {self.best}."
+        lead = "lead with the same value" if self.equal else "leads"
+        return f"{self.question}: undecided; {text.listed([self.best, *self.equal], 8)} {lead}."
 
     @property
     def sentence(self) -> str:
