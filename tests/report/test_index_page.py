@@ -1,13 +1,14 @@
 """The page about all runs, comparisons and sweeps below a directory."""
 
+import csv
 import json
 import os
 import re
 
 import pytest
 
-from tests.report.directories import make_comparison, make_run
-from tests.report.test_sweep_page import make_sweep
+from tests.report.directories import make_comparison, make_run, write_csv
+from tests.report.test_sweep_page import make_method_sweep, make_sweep
 from tff_pcdd.errors import SettingError
 from tff_pcdd.report import index_page, write_index
 
@@ -38,6 +39,30 @@ def test_all_kinds_are_listed_newest_first(root):
     summary = json.loads((root / "north/first/summary.json").read_text())
     assert (entries[3].ga, entries[3].pa) == (summary["ga_final"], summary["pa_final"])
     assert entries[3].what == "fedgela"
+
+
+def test_a_sweep_has_the_accuracies_of_what_it_chose(tmp_path):
+    """Of one method, means over the seeds of the chosen point; of several, of the best method."""
+    for name in ("point", "methods"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "point" / "best.flags").write_text("--algorithm=fedavg\n--local_epochs=2\n")
+    header = ["settings", "algorithm", "seed", "va_best", "ga_final", "pa_final"]
+    rows = [
+        ["local_epochs=1", "fedavg", 0, 50, 99, 99],
+        ["local_epochs=2", "fedavg", 0, 60, 70, 80],
+    ]
+    rows.append(["local_epochs=2", "fedavg", 1, 60, 72, ""])
+    write_csv(tmp_path / "point" / "sweep.csv", header, rows)
+    make_method_sweep(tmp_path / "methods")
+    entries = {entry.folder: entry for entry in index_page.content(tmp_path)["entries"]}
+    assert (entries["point"].ga, entries["point"].pa) == (71.0, 80.0)
+    assert (entries["methods"].ga, entries["methods"].pa) == (None, None), "nothing was compared"
+    make_comparison(tmp_path / "methods" / "comparison", algorithms=("fedgela", "fedavg"))
+    with open(tmp_path / "methods" / "comparison" / "comparison.csv", newline="") as file:
+        best = [row for row in csv.DictReader(file) if row["algorithm"] == "fedavg"]
+    entries = {entry.folder: entry for entry in index_page.content(tmp_path)["entries"]}
+    for key, shown in (("ga_final", entries["methods"].ga), ("pa_final", entries["methods"].pa)):
+        assert shown == pytest.approx(sum(float(row[key]) for row in best) / 2)
 
 
 def test_runs_of_a_comparison_are_on_its_own_page(root):

@@ -120,6 +120,37 @@ def test_each_method_has_a_command_of_its_own(tmp_path):
     ]
 
 
+def test_the_first_command_is_that_of_the_method_that_leads_the_comparison(tmp_path):
+    """FedGELA's VA is the highest, and FedAvg's GA on the seeds of the comparison."""
+    make_method_sweep(tmp_path)
+    for seed in ("0", "3"):
+        folder = tmp_path / "tuning" / "fedavg" / "client_learning_rate=0.1" / f"seed_{seed}"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+    make_comparison(tmp_path / "comparison", algorithms=("fedgela", "fedavg"), seeds=(1,))
+    tree = page(sweep_dir=tmp_path)
+    commands = [settings_of(text) for text in tree.texts if text.startswith("python")]
+    methods = [pathlib.Path(command["config"]).parts[-3] for command in commands]
+    assert methods == ["fedavg", "fedgela"]
+    shown = " ".join(tree.texts)
+    with open(tmp_path / "comparison" / "comparison.csv", newline="") as file:
+        [ga] = [row["ga_final"] for row in csv.DictReader(file) if row["algorithm"] == "fedavg"]
+    assert "One model for all: undecided; fedavg leads." in shown
+    assert f"GA {float(ga):.1f} %" in shown
+    # None of the seeds that chose, 0 and 3.
+    assert "--final_seeds=1,2,4,5,6" in tree.texts
+    assert "Highest VA: fedgela." in shown
+
+
+def test_a_comparison_that_cannot_be_read_leaves_the_rest_of_the_page(tmp_path):
+    make_method_sweep(tmp_path)
+    (tmp_path / "comparison").mkdir()
+    (tmp_path / "comparison" / "comparison.csv").write_text("a,b\n1\n")
+    shown = " ".join(page(sweep_dir=tmp_path).texts)
+    assert "Highest VA: fedgela." in shown
+    assert "comparison.csv is damaged" in shown
+
+
 def test_the_criterion_is_the_one_by_which_the_chosen_point_is_the_best(tmp_path):
     """By accuracy on all held-out samples, another point would have been chosen."""
     best = "client_learning_rate=0.01,local_epochs=5"

@@ -23,8 +23,6 @@ from tff_pcdd.training.file_names import (
     COMPARISON_TABLE,
     CONFIG,
     REPORT,
-    SWEEP_RUNS,
-    SWEEP_TABLE,
 )
 
 
@@ -68,7 +66,7 @@ def content(directory: Directory) -> dict[str, Any]:
     lost = {(r.partition, r.method, r.seed) for r in results if r.diverged}
     every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
     clients = [site for site in every if site.run not in lost]
-    answered = answers.read(results, clients, _tuned_with(directory))
+    answered = answers.read(results, clients, comparison.tuned_with(directory))
     parts = [_part(name, results, clients, answered) for name in results.partitions]
     exported, all_cards = cards.read(directory)
     common, varied = settings_table.common_and_varied(settings) if settings else ([], [])
@@ -186,16 +184,6 @@ def _findings(directory: Directory, results: Results) -> Iterator[Finding]:
     if excluded:
         what = f"Clients were excluded because of NaN or infinities in {text.listed(excluded)}."
         yield Finding("excluded", what, "Next: a smaller --client_learning_rate.")
-
-
-def _tuned_with(directory: Directory) -> set[int]:
-    """The seeds with which a sweep has chosen the settings, if the comparison is a part of one."""
-    sweep = Directory(directory.path.resolve().parent, compared=False)
-    if not (sweep.path / SWEEP_TABLE).is_file():
-        return set()
-    runs = sweep.folders(f"{SWEEP_RUNS}/*/*/seed_*/{CONFIG}")
-    seeds = (run.name.removeprefix("seed_") for run in runs)
-    return {int(seed) for seed in seeds if seed.isdecimal()}
 
 
 def _part(name: str, results: Results, clients: Sequence[Site], answered: Sequence[Answer]) -> Part:

@@ -44,7 +44,7 @@ class Entry:
         what: the method, or the methods.
         data: the data set and its partition.
         state: "finished", "unfinished" or "diverged".
-        ga, pa: accuracies in percent, of the best method of a comparison; None if unknown.
+        ga, pa: accuracies in percent, of the best method of a comparison or sweep; None if unknown.
         seconds: time of training; None if unknown.
         finished: when its newest results were written, as seconds since 1970.
         settings: of a run; those that differ between runs are shown.
@@ -223,8 +223,10 @@ def _seconds(histories: Iterable[History | None]) -> float | None:
 
 
 def _of_sweep(root: Path, directory: Directory) -> Entry:
-    title, _, data = sweep_page.content(directory)["title"].partition(" on ")
-    return _entry(root, directory, SWEEP_TABLE, kind="sweep", what=title, data=data)
+    content = sweep_page.content(directory)
+    title, _, data = content["title"].partition(" on ")
+    ga, pa = content["accuracies"]
+    return _entry(root, directory, SWEEP_TABLE, kind="sweep", what=title, data=data, ga=ga, pa=pa)
 
 
 _READ = {"run": _of_run, "comparison": _of_comparison, "sweep": _of_sweep}

@@ -17,8 +17,10 @@ from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import settings_table, shades
 from tff_pcdd.report.site_table import Column, Row, Table
+from tff_pcdd.results import answers, comparison
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory, number
+from tff_pcdd.results.runs import Results
 from tff_pcdd.settings import describe
 from tff_pcdd.studies.method_sweep import BEST, COMPARISON
 from tff_pcdd.studies.study import FAILURES
@@ -144,6 +146,9 @@ def _title(what: str, config: ExperimentConfig | None, tried: Collection[str] = 
     return f"Sweep of {what} on {data}"
 
 
+# The keys of the accuracies of the models that a sweep leads to.
+_FINAL = ("ga_final", "pa_final")
+
 # Settings of one method.
 
 
@@ -205,6 +210,10 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         "link": "",
         "all_points": None,
         "first": "settings",
+        "accuracies": [
+            tables.mean([v for row in by_point.get(chosen, ()) if (v := number(row.get(key, "")))])
+            for key in _FINAL
+        ],
         "problems": directory.problems,
     }
 
@@ -316,7 +325,7 @@ def _by_size(value: str) -> tuple[float, str]:
 
 
 def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    finals = f"{COMPARISON}/*/seed_*/{CONFIG}"
+    runs = f"{COMPARISON}/*/seed_*/{CONFIG}"
     by_method: dict[str, list[Mapping[str, str]]] = {}
     for row in cells:
         by_method.setdefault(row["algorithm"], []).append(row)
@@ -356,7 +365,7 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
                 {row["settings"]: number(row["va"]) for row in by_method[method]},
                 settings,
                 # That of another method refuses this method's own coefficients.
-                _config(directory, finals, method),
+                _config(directory, runs, method),
             )
             for method, settings in chosen.items()
         }
@@ -367,30 +376,37 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
         Column("stopped", "points that were stopped early, because others had a higher VA"),
         Column("rounds", "rounds that all points have trained together"),
     ]
-    compared = (directory.path / COMPARISON / REPORT).is_file()
-    order = [row.name for row in rows]
+    finals = Directory(directory.path / COMPARISON, directory.compared)
+    compared = directory.attempt(COMPARISON, comparison.read, finals) or Results(())
+    answered = answers.read(compared, [], comparison.tuned_with(finals))
+    choices = answered[0].choices if answered else ()
+    order = [*(choice.best for choice in choices), *(row.name for row in rows)]
     best_first = sorted(chosen, key=lambda method: order.index(name_of(method)))
     flagfiles = {name: f"{BEST}/{name}.flags" for name in best_first if Path(name).name == name}
     return {
         "title": _title(
-            text.listed([name_of(name) for name in by_method], 4), _config(directory, finals)
+            text.listed([name_of(name) for name in by_method], 4), _config(directory, runs)
         ),
         "sentence": f"{text.plural(len(by_method), 'method')} tuned with "
         f"{text.plural(len(cells), 'point')} in total. Every choice was made on samples that "
         "clients held out; no test data had a part in it.",
-        "answers": _highest(rows) if chosen else [],
+        "answers": [pair for each in answered[:1] for pair in each.sentences()]
+        + (_highest(rows) if chosen else []),
         "findings": found,
         "table": Table(columns, rows),
         "heat": None,
         "commands": [
-            _command(directory, finals, method, name)
+            _command(directory, runs, method, name)
             for method, name in flagfiles.items()
             if directory.attempt(name, directory.text, name)
         ],
         "flags": [],
-        "link": f"./{COMPARISON}/{REPORT}" if compared else "",
+        "link": f"./{COMPARISON}/{REPORT}" if (finals.path / REPORT).is_file() else "",
         "all_points": Table([columns[0], Column("rounds", "rounds it has trained")], every),
         "first": "method",
+        "accuracies": [
+            compared.of(method=choices[0].best).mean(key) if choices else None for key in _FINAL
+        ],
         "problems": directory.problems,
     }
 

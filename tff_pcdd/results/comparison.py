@@ -12,7 +12,14 @@ from tff_pcdd.results import evidence
 from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.text import name_of
-from tff_pcdd.training.file_names import COMPARISON_TABLE, CONFIG, METRICS, SUMMARY
+from tff_pcdd.training.file_names import (
+    COMPARISON_TABLE,
+    CONFIG,
+    METRICS,
+    SUMMARY,
+    SWEEP_RUNS,
+    SWEEP_TABLE,
+)
 from tff_pcdd.training.run_directory import newest_checkpoint
 
 # Folders of runs: METHOD/seed_N, or PARTITION/METHOD/seed_N.
@@ -115,6 +122,16 @@ def by_data(
             group = found.setdefault((result.partition, result.seed), {})
             group.setdefault(digest, []).append(result)
     return found
+
+
+def tuned_with(directory: Directory) -> set[int]:
+    """The seeds with which a sweep has chosen the settings, if the comparison is a part of one."""
+    sweep = Directory(directory.path.resolve().parent, compared=False)
+    if not (sweep.path / SWEEP_TABLE).is_file():
+        return set()
+    runs = sweep.folders(f"{SWEEP_RUNS}/*/*/seed_*/{CONFIG}")
+    seeds = (run.name.removeprefix("seed_") for run in runs)
+    return {int(seed) for seed in seeds if seed.isdecimal()}
 
 
 def _history(directory: Directory, folder: Path | None) -> History | None:
