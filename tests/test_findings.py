@@ -350,12 +350,51 @@ def test_the_runs_of_a_comparison_agree_about_the_learning_rate():
     assert findings.agreeing(found) == found
     # As in files of earlier versions.
     found[2] = found[2]._replace(next=down.replace("--", ""))
-    assert [each.next for each in findings.agreeing(found)] == [
-        "Next: tune --client_learning_rate (tasks.sweep): some runs need a larger one, some a "
-        "smaller.",
-        other.next,
-        "",
-    ]
+    tune = "Next: tune --client_learning_rate (tasks.sweep): some runs need a smaller one, others "
+    assert [each.next for each in findings.agreeing(found)] == [f"{tune}more training.", "", ""]
+    # A smaller rate beside more rounds.
+    other = other._replace(next="Next: the global model there, or --rounds=60 (now 30).")
+    found = [other, findings.Finding("b", "B.", down)]
+    assert [each.next for each in findings.agreeing(found)] == [f"{tune}more training.", ""]
+
+
+@pytest.mark.parametrize(
+    ("advice", "refused", "left"),
+    [
+        ("--client_weighting=uniform, or --head_calibration=ccvr.", {"head_calibration"}, None),
+        ("--client_weighting=uniform, or --head_calibration=ccvr.", {"client_weighting"}, 1),
+        ("--head_calibration=ccvr, which retrains the head.", {"head_calibration"}, ""),
+        ("--client_learning_rate=0.03 (now 0.01); the loss has grown.", {"rounds"}, 0),
+        ("a smaller --client_learning_rate for these methods.", {"client_learning_rate"}, ""),
+        ("the same command tries them again.", {"rounds", "seeds"}, 0),
+        ("--seed=1; if that is not enough, --rounds=16 (now 8).", {"seed"}, "--rounds=16 (now 8)."),
+    ],
+)
+def test_advice_names_no_flag_that_is_refused(advice, refused, left):
+    """What is left of it: all, one of two flags, or nothing."""
+    left = {None: "--client_weighting=uniform.", 0: advice, 1: "--head_calibration=ccvr."}.get(
+        left, left
+    )
+    [finding] = findings.agreeing([findings.Finding("a", "A.", f"Next: {advice}")], refused)
+    assert finding.next == (left and f"Next: {left}")
+
+
+def test_a_run_that_needs_smaller_steps_gets_no_advice_to_go_on():
+    """It was much better in earlier rounds, and never answers a class."""
+    for accuracies in ([30.0, 60.0, 80.0, 60.0, 40.0], [30.0] * 5):
+        losses = [1.0, 1.0, 1.0, 1.0, 1.5]
+        found = Run(accuracies, NEVER, losses=losses).found()
+        assert len(found) == 2
+        advice = " ".join(finding.next for finding in found)
+        assert "--client_learning_rate=0.001 (now 0.01)" in advice
+        assert "--rounds" not in advice
+    # Personal models that are worse than before their local training, and classes never answered.
+    worse = clients((80, 90.0, 60.0, 40.0))
+    found = Run(learned(72), NEVER, clients=worse, settings={"local_epochs": 1}).found()
+    assert len(found) == 2
+    assert {finding.next.rpartition("--")[2] for finding in found} == {
+        "client_learning_rate=0.003 (now 0.01)."
+    }
 
 
 def test_a_model_below_the_largest_class_is_worse():

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -46,9 +46,10 @@ STILL = 0.01
 # An accuracy of a group of classes that is none, in percent.
 NOTHING = 0.0
 
-# What to do if some runs ask for larger steps, and others for smaller ones.
+# What to do if some runs ask for smaller steps, and others for larger ones or more of them.
 _TUNE = (
-    "Next: tune --client_learning_rate (tasks.sweep): some runs need a larger one, some a smaller."
+    "Next: tune --client_learning_rate (tasks.sweep): some runs need a smaller one, others more "
+    "training."
 )
 # The models before local training instead of those after it.
 _BEFORE = "--personal_model=before in tasks.export"
@@ -201,9 +202,11 @@ def _found(
         yield from of_clients(evidence.clients, advice)
 
 
-# Kinds of findings that larger steps would make worse, that ask for larger ones, and that say that
-# personal models have been trained for too long, unless the model they start from is to blame.
-_TOO_LARGE = {"diverged", "excluded", "lost", "unstable", "after local", "below before"}
+# Kinds of findings that larger or more steps would make worse, all that larger steps would make
+# worse, those that ask for larger ones, and those that say that personal models have been trained
+# for too long, unless the model they start from is to blame.
+_BREAKS = {"diverged", "excluded", "lost", "unstable"}
+_TOO_LARGE = _BREAKS | {"after local", "below before"}
 _TOO_LITTLE = {"one answer", "chance", "personal chance", "flat"}
 _WORSE = {"below global", "below local"}
 
@@ -230,7 +233,8 @@ class _Advice:
         self._grows = judged and losses[-1] > losses[0]
         self._collapsed = not self._few and bool(ga) and max(ga) - ga[-1] > DROP
         self._stands_still = judged and losses[-1] > (1 - STILL) * losses[0]
-        self._too_large = bool(kinds & _TOO_LARGE) or self._grows or self._collapsed
+        self._breaks = bool(kinds & _BREAKS) or self._grows or self._collapsed
+        self._too_large = bool(kinds & _TOO_LARGE) or self._breaks
 
     def _number(self, name: str) -> float | None:
         value = self._settings.get(name)
@@ -269,8 +273,8 @@ class _Advice:
         return f"Next: {self._larger()}; if that is not enough, {self._rounds()}."
 
     def more_rounds(self) -> str:
-        """A longer run."""
-        return f"Next: {self._rounds()}."
+        """A longer run, unless it would go on as badly."""
+        return self.smaller_rate() if self._breaks else f"Next: {self._rounds()}."
 
     def _rounds(self) -> str:
         rounds = self._number("rounds")
@@ -293,7 +297,9 @@ class _Advice:
         """What helps classes that are not learned."""
         if self._number("imbalance_factor") is not None:
             return self.rare_classes()
-        if self._few or self._too_large or self._kinds & _WORSE:
+        if self._too_large:
+            return self.smaller_rate()
+        if self._few or self._kinds & _WORSE:
             return self.more_rounds()
         return f"Next: {self._rounds()}; if that is not enough, {self._larger()}."
 
@@ -301,30 +307,18 @@ class _Advice:
         """What helps classes with few samples."""
         weighting = self._settings.get("client_weighting")
         if weighting == "uniform" or self._settings.get("algorithm") not in (None, "fedavg"):
-            if not self._can_retrain():
+            if not can_retrain(self._settings):
                 return ""
             return "Next: --head_calibration=ccvr, which retrains the head for all classes alike."
-        either = ", or --head_calibration=ccvr" if self._can_retrain() else ""
+        either = ", or --head_calibration=ccvr" if can_retrain(self._settings) else ""
         return f"Next: --client_weighting=uniform{either}."
-
-    def _can_retrain(self) -> bool:
-        """Whether the server may re-train the head: not where it is fixed, or is re-trained."""
-        try:
-            cls = methods.get(self._settings.get("algorithm") or "fedavg")
-            names = [each.name for each in describe(cls)]
-            own = {name: self._settings[name] for name in names if name in self._settings}
-            method = build(cls, own)
-        except SettingError:  # Such as a method of a module that was not imported.
-            return False
-        calibrated = method.head_calibration or self._settings.get("head_calibration") or "none"
-        return calibrated == "none" and method.fixed_head is None
 
     def fewer_epochs(self, instead: str) -> str:
         """Less local training, or something instead of it."""
         epochs = self._number("local_epochs")
         if self._few and not self._too_large:
             less = self._rounds()
-        elif self._kinds & _TOO_LITTLE and not self._too_large:
+        elif (self._kinds & _TOO_LITTLE and not self._too_large) or "rising" in self._kinds:
             return f"Next: {instead}."
         elif epochs is None or epochs < 2:
             less = self._smaller()
@@ -712,19 +706,58 @@ def label(name: str) -> str:
 
 # Comparisons.
 
-_RATES = re.compile(r"client_learning_rate=(\d\S*) \(now (\d\S*)\)")
+# Advice to change how long or in which steps models are trained, and what stands between pieces of
+# advice of which one may be taken without the other.
+_STEPS = re.compile(r"(?:client_learning_rate|rounds)=(\d\S*) \(now (\d\S*)\)")
+_BETWEEN = re.compile(r"(, or |; if that is not enough, )")
 
 
-def agreeing(found: Sequence[Finding]) -> list[Finding]:
-    """Findings of runs with the same flags, without opposite advice about their learning rate."""
-    rates = [_RATES.search(finding.next) for finding in found]
-    if len({float(rate[1]) > float(rate[2]) for rate in rates if rate}) < 2:
-        return [*found]
+def can_retrain(settings: Mapping[str, Any]) -> bool:
+    """Whether the server may re-train a run's head: not where it is fixed, or is re-trained."""
+    try:
+        cls = methods.get(settings.get("algorithm") or "fedavg")
+        names = [each.name for each in describe(cls)]
+        method = build(cls, {name: settings[name] for name in names if name in settings})
+    except SettingError:  # Such as a method of a module that was not imported.
+        return False
+    calibrated = method.head_calibration or settings.get("head_calibration") or "none"
+    return calibrated == "none" and method.fixed_head is None
+
+
+def agreeing(found: Sequence[Finding], refused: Collection[str] = ()) -> list[Finding]:
+    """Findings of runs with the same flags: without advice that contradicts other advice.
+
+    Args:
+        found: what was found.
+        refused: settings that may not be given for these runs, which no advice names.
+    """
+    found = [finding._replace(next=_without(finding.next, refused)) for finding in found]
+    steps = [_STEPS.search(finding.next) for finding in found]
+    if len({float(step[1]) > float(step[2]) for step in steps if step}) < 2:
+        return found
     said = iter([_TUNE])
     return [
-        finding._replace(next=next(said, "")) if rate else finding
-        for finding, rate in zip(found, rates, strict=True)
+        finding._replace(next=next(said, "")) if step else finding
+        for finding, step in zip(found, steps, strict=True)
     ]
+
+
+def _without(advice: str, refused: Collection[str]) -> str:
+    """What is left of advice without the parts that name such settings; empty for nothing.
+
+    Example:
+        >>> _without("Next: --local_epochs=2 (now 5), or --rounds=60.", ["local_epochs"])
+        'Next: --rounds=60.'
+    """
+    parts = _BETWEEN.split(advice.removeprefix("Next: ").removesuffix("."))
+    kept = [
+        (between, part)
+        for between, part in zip(["", *parts[1::2]], parts[::2], strict=True)
+        if not {*re.findall(r"--(\w+)", part)} & {*refused}
+    ]
+    if len(kept) == len(parts[::2]):
+        return advice
+    return f"Next: {kept[0][1]}{''.join(map(''.join, kept[1:]))}." if kept else ""
 
 
 # Grids of sweeps.

@@ -496,3 +496,21 @@ def test_more_seeds_are_asked_for_by_the_flag_that_the_program_has(in_a_sweep, t
     texts = " ".join(page(comparison_dir=tmp_path / "comparison").texts)
     wanted = "--final_seeds=0,1,3,4,5" if in_a_sweep else "--seeds=0,1,2,3,4"
     assert f"take {wanted}" in texts
+
+
+@pytest.mark.parametrize("in_a_sweep", [False, True])
+def test_a_comparison_of_a_sweep_asks_for_no_flag_that_the_sweep_refuses(in_a_sweep, tmp_path):
+    """The grid varies the learning rate."""
+    make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedprox"))
+    table = tmp_path / "comparison" / "comparison.csv"
+    rows = [*csv.DictReader(table.read_text().splitlines())]
+    rows[0]["diverged"] = "True"
+    write_csv(table, [*rows[0]], [[*row.values()] for row in rows])
+    if in_a_sweep:
+        (tmp_path / "sweep.csv").write_text("algorithm,settings,va\n")
+        run = tmp_path / "tuning" / "fedavg" / "client_learning_rate=0.1" / "seed_2"
+        run.mkdir(parents=True)
+        (run / "config.json").write_text("{}")
+    texts = " ".join(page(comparison_dir=tmp_path / "comparison").texts)
+    assert "These runs have diverged" in texts
+    assert ("a smaller --client_learning_rate" in texts) is not in_a_sweep

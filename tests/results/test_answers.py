@@ -140,6 +140,24 @@ def test_more_seeds_are_none_of_those_that_chose():
         assert f"cannot tell it from ccvr; take {advice}." in answer.choices[0].sentence
 
 
+def test_advice_to_a_comparison_is_what_its_program_accepts():
+    """FedGELA's head is fixed, and a sweep refuses a flag that its grid varies."""
+    advice = "Next: --client_weighting=uniform, or --head_calibration=ccvr."
+    found = [Finding("groups", "G.", advice), Finding("rising", "R.", "Next: --rounds=60.")]
+    for methods, tuned, left in (
+        (["fedavg", "fedprox"], (), ["uniform, or --head_calibration=ccvr.", "rounds=60."]),
+        (["fedavg", "local"], (), ["uniform, or --head_calibration=ccvr.", "rounds=60."]),
+        (["fedavg", "fedgela"], (), ["uniform.", "rounds=60."]),
+        (["fedavg", "fedgela"], ("client_weighting",), ["", "rounds=60."]),
+    ):
+        runs = made({method: [50.0] for method in methods})
+        kept = answers.agreeing(found, runs, answers.Tuning(settings=tuned))
+        assert [each.next.rpartition("Next: --client_weighting=")[2] for each in kept] == [
+            left[0],
+            f"Next: --{left[1]}",
+        ]
+
+
 def test_federations_are_the_units_over_several():
     overall, *each = answers.read(results(("A", "B")), [])
     assert (overall.partition, [answer.partition for answer in each]) == ("", ["A", "B"])

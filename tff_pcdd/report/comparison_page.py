@@ -66,7 +66,9 @@ def content(directory: Directory) -> dict[str, Any]:
     lost = {(r.partition, r.method, r.seed) for r in results if r.diverged}
     every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
     clients = [site for site in every if site.run not in lost]
-    answered = answers.read(results, clients, comparison.tuned_with(directory))
+    tuning = comparison.tuning(directory)
+    answered = answers.read(results, clients, tuning.seeds)
+    own = [*_findings(directory, results), *answers.of_sites(answered), *answers.of_runs(results)]
     parts = [_part(name, results, clients, answered) for name in results.partitions]
     exported, all_cards = cards.read(directory)
     common, varied = settings_table.common_and_varied(settings) if settings else ([], [])
@@ -76,9 +78,7 @@ def content(directory: Directory) -> dict[str, Any]:
         "sentence": _sentence(results),
         "findings": [
             *_incomparable(found),
-            *_findings(directory, results),
-            *answers.of_sites(answered),
-            *answers.of_runs(results),
+            *answers.agreeing(own, results, tuning),
             *(Finding("damaged", line) for line in directory.damaged()),
         ],
         "answers": [(answer.partition, answer.sentences()) for answer in answered],

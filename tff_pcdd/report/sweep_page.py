@@ -378,7 +378,7 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
     ]
     finals = Directory(directory.path / COMPARISON, directory.compared)
     compared = directory.attempt(COMPARISON, comparison.read, finals) or Results(())
-    answered = answers.read(compared, [], comparison.tuned_with(finals))
+    answered = answers.read(compared, [], comparison.tuning(finals).seeds)
     choices = answered[0].choices if answered else ()
     order = [*(choice.best for choice in choices), *(row.name for row in rows)]
     best_first = sorted(chosen, key=lambda method: order.index(name_of(method)))

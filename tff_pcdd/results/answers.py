@@ -43,6 +43,21 @@ _REPEATED = {
 }
 
 
+class Tuning(NamedTuple):
+    """What a sweep has chosen with; empty without a sweep.
+
+    Attributes:
+        seeds: the seeds with which it has chosen.
+        settings: the names of the settings that it has chosen.
+    """
+
+    seeds: Collection[int] = ()
+    settings: Collection[str] = ()
+
+
+UNTUNED = Tuning()
+
+
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """The best method by one accuracy.
@@ -386,7 +401,7 @@ def _losers(sites: SiteGains, where: str) -> Iterator[Finding]:
 
 
 def of_runs(results: Results) -> list[Finding]:
-    """The findings of single runs, one line for each kind."""
+    """The findings of single runs, one line for each kind; see `agreeing`."""
     lines = []
     for kind, what in _REPEATED.items():
         own = [(run, found) for run in results for found in run.findings if found.kind == kind]
@@ -401,4 +416,11 @@ def of_runs(results: Results) -> list[Finding]:
                     max(advice, key=advice.count, default=""),
                 )
             )
-    return findings.agreeing(lines)
+    return lines
+
+
+def agreeing(found: Sequence[Finding], results: Results, tuning: Tuning) -> list[Finding]:
+    """Findings about a comparison, with advice that its program accepts for all methods."""
+    methods = [m for m in results.methods if not is_known(m, "baseline", False)]
+    retrained = all(findings.can_retrain({"algorithm": method}) for method in methods)
+    return findings.agreeing(found, [*tuning.settings, *["head_calibration"] * (not retrained)])

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tff_pcdd import findings
 from tff_pcdd.experiment.history import History
 from tff_pcdd.results import evidence
+from tff_pcdd.results.answers import UNTUNED, Tuning
 from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.text import name_of
@@ -124,14 +126,17 @@ def by_data(
     return found
 
 
-def tuned_with(directory: Directory) -> set[int]:
-    """The seeds with which a sweep has chosen the settings, if the comparison is a part of one."""
+def tuning(directory: Directory) -> Tuning:
+    """What a sweep has chosen the settings with, if the comparison is a part of one."""
     sweep = Directory(directory.path.resolve().parent, compared=False)
     if not (sweep.path / SWEEP_TABLE).is_file():
-        return set()
-    runs = sweep.folders(f"{SWEEP_RUNS}/*/*/seed_*/{CONFIG}")
+        return UNTUNED
+    runs = [*sweep.folders(f"{SWEEP_RUNS}/*/*/seed_*/{CONFIG}")]
     seeds = (run.name.removeprefix("seed_") for run in runs)
-    return {int(seed) for seed in seeds if seed.isdecimal()}
+    return Tuning(
+        {int(seed) for seed in seeds if seed.isdecimal()},
+        {name for run in runs for name in findings.read_point(run.parent.name)},
+    )
 
 
 def _history(directory: Directory, folder: Path | None) -> History | None:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from etils import epy
 
 from tff_pcdd import files, stages
 from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.results.answers import UNTUNED, Tuning
 from tff_pcdd.results.comparison import by_data
 from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.studies import comparison_tables, study
@@ -92,9 +93,9 @@ def compute(
     computer: study.Computer,
     *,
     overwrite: bool,
-    tuned_with: Collection[int] = (),
+    tuning: Tuning = UNTUNED,
 ) -> Comparison:
-    """As `compare`, with what computes the runs, and `tuned_with` as for `answers.read`."""
+    """As `compare`, with what computes the runs, and `tuning` as for `comparison_tables.report`."""
     runs = study.run_all(
         plan(configs, directory, overwrite=overwrite),
         directory,
@@ -109,7 +110,7 @@ def compute(
     if differing := different_data(runs):
         _logger.warning("%s %s", " ".join(DIFFERENT_DATA.split()), differing)
         files.write_text(directory / _TABLES, comparison_tables.document(runs, differing))
-    report = comparison_tables.report(runs, sites(runs), tuned_with)
+    report = comparison_tables.report(runs, sites(runs), tuning)
     return Comparison(report, study.failures(runs))
 
 

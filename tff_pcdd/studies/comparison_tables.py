@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_pcdd import findings, measures, methods, tables
 from tff_pcdd.measures import PARTS
 from tff_pcdd.results import answers
+from tff_pcdd.results.answers import UNTUNED, Tuning
 from tff_pcdd.results.by_client import Site
 from tff_pcdd.results.runs import Results
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, by_partition, results_of
@@ -23,20 +24,18 @@ def common_setting(runs: Sequence[StudyRun]) -> str:
     return ", ".join(own[0] for own in zip(*described, strict=True) if own[0] and len({*own}) == 1)
 
 
-def report(
-    runs: Sequence[StudyRun], clients: Sequence[Site] = (), tuned_with: Collection[int] = ()
-) -> str:
+def report(runs: Sequence[StudyRun], clients: Sequence[Site] = (), tuning: Tuning = UNTUNED) -> str:
     """What a program prints: the main columns, the answer, and the findings; 80 characters wide.
 
     Args:
         runs: the runs.
         clients: their clients.
-        tuned_with: as for `answers.read`.
+        tuning: what a sweep has chosen with, if they are its final runs.
     """
     results = results_of(runs)
     partitions = by_partition(runs)
     parts = [tables.wrapped(common_setting(runs))]
-    read = answers.read(results, clients, tuned_with)
+    read = answers.read(results, clients, tuning.seeds)
     given = {answer.partition: answer for answer in read}
     for partition, group in partitions.items():
         if len(partitions) > 1:
@@ -52,6 +51,7 @@ def report(
     if excluded := _excluded(runs):
         parts.append(tables.wrapped(f"clients excluded because of NaN or infinities: {excluded}"))
     found = [*answers.of_sites([*given.values()]), *answers.of_runs(results)]
+    found = answers.agreeing(found, results, tuning)
     if found:
         parts.append(findings.printed(found))
     return "\n\n".join(parts)

@@ -18,6 +18,7 @@ from etils import epy
 
 from tff_pcdd import files, stages
 from tff_pcdd.errors import OtherRunError, SettingError
+from tff_pcdd.results import answers
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
@@ -119,7 +120,10 @@ def sweep_methods(
                 directory / COMPARISON,
                 computer,
                 overwrite=overwrite,
-                tuned_with={config.seed for point in every for config in point.configs},
+                tuning=answers.Tuning(
+                    {config.seed for point in every for config in point.configs},
+                    {name for point in every for name in point.settings},
+                ),
             )
             failures += compared.failures
             report = compared.report
