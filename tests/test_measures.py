@@ -16,8 +16,8 @@ ROOT = pathlib.Path(__file__).parents[1]
     [
         ("ga", "GA", ACCURACY),
         ("ga_many", "GA, many", ACCURACY),
-        ("ga_ssec", "GA of ssec", ACCURACY),
-        ("ga_ssec_few", "GA of ssec, few", ACCURACY),
+        ("ga_ssec", "GA with head ssec", ACCURACY),
+        ("ga_ssec_few", "GA with head ssec, few", ACCURACY),
         ("pa_before_masked", "PA before, own classes", ACCURACY),
         ("pa_before_medium", "PA before, medium", ACCURACY),
         ("va_personal", "VA, personal", HELD_OUT),

@@ -185,7 +185,7 @@ def of(name: str) -> Measure:
 
     Example:
         >>> of("ga_ssec_few").heading, of("pa_many").heading, of("balanced_ga").heading
-        ('GA of ssec, few', 'PA after, many', 'balanced, GA')
+        ('GA with head ssec, few', 'PA after, many', 'balanced, GA')
         >>> of("energy").group, of("diag_angle").group
         ('own', 'diagnostic')
     """
@@ -200,8 +200,8 @@ def of(name: str) -> Measure:
             meaning=f"{base.meaning}; the classes with {match[2]} training samples",
         )
     if match := _HEAD.fullmatch(name):
-        meaning = f"head {match[1]} of the global model, whole test set"
-        return Measure(name, f"GA of {match[1]}", meaning)
+        meaning = "global model with this head, whole test set"
+        return Measure(name, f"GA with head {match[1]}", meaning)
     if name.startswith("diag_"):
         return Measure(name, name, "diagnostic", "", "", DIAGNOSTIC)
     if match := _METRIC.fullmatch(name):

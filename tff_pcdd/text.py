@@ -130,11 +130,12 @@ def plural(number: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:
-    """Names, separated by commas; of long lists only the first.
+    """Names, separated by commas; of long lists only the first, unless a single one would be left.
 
     Example:
-        >>> listed(["a", "b", "c"], most=2)
-        'a, b and 1 more'
+        >>> listed(["a", "b", "c", "d"], most=2), listed(["a", "b", "c"], most=2)
+        ('a, b and 2 more', 'a, b, c')
     """
-    first = ", ".join(names[:most])
-    return f"{first} and {len(names) - most} more" if len(names) > most else first
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"

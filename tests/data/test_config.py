@@ -116,7 +116,7 @@ def test_flat_settings_are_those_of_the_sources_and_partitions():
         ({"partition": "iid", "num_clients": 4, "imbalance_factor": 1.0}, "digits, IID, 4 clients"),
         (
             {"dataset": "femnist", "partition": "natural", "data_dir": "x"},
-            "femnist, all natural clients",
+            "femnist",
         ),
         (
             {"dataset": "femnist", "partition": "natural", "data_dir": "x", "max_clients": 7},

@@ -160,7 +160,7 @@ def test_groups_heads_metrics_and_columns_of_ones_own_are_shown(tmp_path):
     for heading, value in {
         "GA, many": "66.0 %",
         "GA, few": "6.0 %",
-        "GA of ssec": "38.0 %",
+        "GA with head ssec": "38.0 %",
         "worst_class, GA": "12.0 %",
         "energy": "7.5",
     }.items():
@@ -453,7 +453,7 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     assert "networks of the methods differ" not in texts
     write_checkpoint(tmp_path / "fedprox/seed_1", "other data")
     texts = " ".join(page(comparison_dir=tmp_path).texts)
-    first, other = ("fedavg seed 1 (P3C2)", "fedprox seed 1 (P3C2)")
+    first, other = ("fedavg seed 1", "fedprox seed 1")
     assert f"between these runs, which cannot be compared: {first} / {other}." in texts
 
 
@@ -514,3 +514,14 @@ def test_a_comparison_of_a_sweep_asks_for_no_flag_that_the_sweep_refuses(in_a_sw
     texts = " ".join(page(comparison_dir=tmp_path / "comparison").texts)
     assert "These runs have diverged" in texts
     assert ("a smaller --client_learning_rate" in texts) is not in_a_sweep
+
+
+def test_runs_on_a_single_partition_are_named_without_it(tmp_path):
+    make_comparison(tmp_path, algorithms=("fedavg", "fedprox"), seeds=(0,))
+    assert {"fedavg seed 0", "fedprox seed 0"} <= {*page(comparison_dir=tmp_path).texts}
+    table = tmp_path / "comparison.csv"
+    rows = [*csv.DictReader(table.read_text().splitlines())]
+    rows[1]["partition"] = "iid"
+    write_csv(table, [*rows[0]], [[*row.values()] for row in rows])
+    shown = {*page(comparison_dir=tmp_path).texts}
+    assert {"fedavg seed 0 (P3C2)", "fedprox seed 0 (iid)"} <= shown

@@ -163,14 +163,19 @@ class DataConfig:
         return ", ".join(filter(None, (name, tail)))
 
     def descriptions(self) -> tuple[str, str, str]:
-        """Data set, partition and long tail in a few words each; the last is empty without one."""
+        """Data set, partition and long tail in a few words each.
+
+        The partition is empty if all clients are those of the data set, the long tail without one.
+        """
         tailed = (self.imbalance_factor or 1) > 1
         tail = f"imbalance factor {self.imbalance_factor:g}" if tailed else ""
-        return self.source.describe(), self.partition.describe(), tail
+        is_natural = self.partition == partitions.create("natural")
+        return self.source.describe(), "" if is_natural else self.partition.describe(), tail
 
     def identify(self) -> str:
         """As `describe`, with the mere name of the data set, for files that programs read."""
-        return ", ".join(filter(None, (self.source.name, *self.descriptions()[1:])))
+        _, _, tail = self.descriptions()
+        return ", ".join(filter(None, (self.source.name, self.partition.describe(), tail)))
 
     def build(self) -> Federation:
         """Loads the samples and divides them among clients.

@@ -39,8 +39,9 @@ def read(directory: Directory) -> Results:
     found = _summaries(directory)
     results = []
     with directory.checked(COMPARISON_TABLE):
-        for row in rows:
-            cells = dict(zip(header, row, strict=True))
+        every = [dict(zip(header, row, strict=True)) for row in rows]
+        several = len({cells["partition"] for cells in every}) > 1
+        for cells in every:
             digest = cells.get("config_digest", "")
             folder, summary = found.get(digest, (None, {}))
             skipped = {"partition", "algorithm", "config_digest", "diverged"}
@@ -55,6 +56,8 @@ def read(directory: Directory) -> Results:
                     },
                     digest=digest,
                     folder=folder,
+                    # As programs name it.
+                    name="" if several else name_of(f"{cells['algorithm']} seed {cells['seed']}"),
                     load_history=functools.partial(_history, directory, folder),
                     load_findings=functools.partial(evidence.findings_of, folder, summary),
                 )
