@@ -271,7 +271,7 @@ def test_points_that_diverged_were_not_stopped(tmp_path):
     shown = sweep_page._methods(Directory(tmp_path), rows)
     stopped = {row.name: row.cells[2][1] for row in shown["table"].rows}
     assert stopped == {"fedavg": 1, "fedgela": 0}
-    assert {row.name: row.note for row in shown["table"].rows}["fedavg"] == "defaults"
+    assert {row.name: row.detail for row in shown["table"].rows}["fedavg"] == "defaults"
 
 
 def test_the_next_point_has_all_seeds(tmp_path):
@@ -298,3 +298,28 @@ def test_the_next_point_has_all_seeds(tmp_path):
 )
 def test_the_title_says_what_all_points_share(tried, title):
     assert sweep_page._title("fedavg", ExperimentConfig(), tried) == title
+
+
+def test_what_was_chosen_is_no_warning_and_what_diverged_is_one(tmp_path):
+    make_method_sweep(tmp_path)
+    path = tmp_path / "sweep.csv"
+    path.write_text(path.read_text().replace(",False,False,False", ",True,False,False", 1))
+    warned = [row for row in sweep_page.content(Directory(tmp_path))["all_points"].rows if row.note]
+    assert [row.note for row in warned] == ["diverged"]
+    tree = page(sweep_dir=tmp_path)
+    assert [a.get("class") for a in tree.all("small")].count("quiet") == 4
+    assert [a.get("class") for a in tree.all("small")].count(None) == 1
+
+
+def test_the_picture_of_a_sweep_is_on_its_page(tmp_path):
+    """The first bytes of all PNG files; a grid of two settings has a table instead."""
+    make_method_sweep(tmp_path)
+    picture = tmp_path / "sweep.png"
+    picture.write_bytes(bytes([137, 80, 78, 71, 13, 10, 26, 10, 1]))
+    tree = page(sweep_dir=tmp_path)
+    assert_self_contained(tree)
+    assert [a["src"] for a in tree.all("img")] == ["data:image/png;base64,iVBORw0KGgoB"]
+    picture.write_bytes(b"<svg>")
+    tree = page(sweep_dir=tmp_path)
+    assert not tree.all("img")
+    assert "sweep.png is damaged (no PNG picture)" in " ".join(tree.texts)

@@ -224,7 +224,7 @@ def _seconds(histories: Iterable[History | None]) -> float | None:
 
 def _of_sweep(root: Path, directory: Directory) -> Entry:
     content = sweep_page.content(directory)
-    title, _, data = content["title"].partition(" on ")
+    title, _, data = content["title"].removeprefix("Sweep of ").partition(" on ")
     ga, pa = content["accuracies"]
     return _entry(root, directory, SWEEP_TABLE, kind="sweep", what=title, data=data, ga=ga, pa=pa)
 

@@ -45,10 +45,10 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
             cells.append((text.percent(lowest), lowest))
         usable, diverged = len(runs.usable), len(runs.diverged)
         cells.append((tables.count(usable, usable, diverged), usable))
-        note, ga = "", tables.mean(found["ga_final"])
+        detail, ga = "", tables.mean(found["ga_final"])
         if by_client.without_global_model([site for site in clients if site.run[1] == method]):
-            note, ga = "no global model; GA: mean of the personal models", None
-        rows.append(Row(method, cells, (ga, tables.mean(found["pa_final"])), note))
+            detail, ga = "no global model; GA: mean of the personal models", None
+        rows.append(Row(method, cells, (ga, tables.mean(found["pa_final"])), detail=detail))
     ranked = [index for index, key in enumerate(keys) if not tables.is_own(key)]
     return Table(columns, _with_best(rows, ranked))
 

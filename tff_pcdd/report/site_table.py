@@ -37,6 +37,7 @@ class Row:
         cells: for each column, the text and the value by which it is sorted.
         dots: positions from 0 to 100 of the global and the personal model; None where undefined.
         note: a warning.
+        detail: what is said below its name otherwise.
         best: the columns in which its value is the best.
     """
 
@@ -44,6 +45,7 @@ class Row:
     cells: Sequence[tuple[str, float | None]]
     dots: tuple[float | None, float | None] = (None, None)
     note: str = ""
+    detail: str = ""
     best: Collection[int] = ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import statistics
 from collections.abc import Collection, Mapping, Sequence
@@ -10,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tff_pcdd import findings, measures, tables, text
+from tff_pcdd import files, findings, measures, tables, text
 from tff_pcdd.data import DataConfig
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import settings_table, shades
@@ -24,7 +25,7 @@ from tff_pcdd.results.runs import Results
 from tff_pcdd.settings import describe
 from tff_pcdd.studies.method_sweep import BEST, COMPARISON
 from tff_pcdd.studies.study import FAILURES
-from tff_pcdd.studies.sweeps import CRITERION, FLAGS
+from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE
 from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CONFIG, REPORT, SWEEP_TABLE
 
@@ -88,8 +89,24 @@ def content(directory: Directory) -> dict[str, Any]:
         values["findings"].insert(
             0, Finding("failed", what, "Next: the same command tries them again.")
         )
+    picture = None if values["heat"] else directory.attempt(PICTURE, _picture, directory)
+    values["picture"] = picture or ""
     values["findings"] += [Finding("damaged", line) for line in directory.damaged()]
     return values
+
+
+def _picture(directory: Directory) -> str:
+    """The address of the picture of the sweep, which contains it.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedFileError: it is no picture.
+    """
+    path = directory.locate(PICTURE)
+    content = files.read_bytes(path)
+    if not content.startswith(b"\x89PNG\r\n\x1a\n"):
+        raise DamagedFileError(f"{path} is damaged (no PNG picture)")
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
 
 
 def _run(
@@ -280,7 +297,7 @@ def _row(point: Point) -> Row:
     cells = [(tables.spread([*point.scores.values()], 1), point.score), *point.cells]
     name = name_of(point.name).replace(",", ", ")
     marked = range(len(cells)) if point.chosen else ()
-    return Row(name, cells, note="chosen" if point.chosen else "", best=marked)
+    return Row(name, cells, detail="chosen" if point.chosen else "", best=marked)
 
 
 def _heat(points: Sequence[Point]) -> Heat | None:
@@ -347,17 +364,17 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
                     (text.whole(stopped), stopped),
                     (text.whole(rounds), rounds),
                 ],
-                note=shown.replace(",", ", "),
+                detail=shown.replace(",", ", "),
             )
         )
         for row in own:
             value = number(row["va"])
             name = name_of(f"{method}: {row['settings'] or 'defaults'}".replace(",", ", "))
-            note = "chosen" if row is best else "diverged" if row["diverged"] == "True" else ""
+            note = "diverged" if row["diverged"] == "True" else ""
+            detail = "chosen" if row is best else ""
             trained = number(row["rounds"])
-            every.append(
-                Row(name, [(text.percent(value), value), (text.whole(trained), trained)], note=note)
-            )
+            shown_cells = [(text.percent(value), value), (text.whole(trained), trained)]
+            every.append(Row(name, shown_cells, note=note, detail=detail))
     rows.sort(key=lambda row: -(row.cells[0][1] or 0.0))
     found = findings.merged(
         {
@@ -420,4 +437,4 @@ def _highest(rows: Sequence[Row]) -> list[tuple[str, str]]:
     if len(tied) > 1:
         names = text.listed(tied, 8)
         return [(f"Highest VA: {names}.", f"{shown} % with each of these {len(tied)} methods.")]
-    return [(f"Highest VA: {best.name}.", f"{shown} % with {best.note}.")]
+    return [(f"Highest VA: {best.name}.", f"{shown} % with {best.detail}.")]

@@ -22,7 +22,7 @@ from tff_pcdd.results import answers
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.studies.sweeps import Point, check_held_out, check_seeds
+from tff_pcdd.studies.sweeps import PICTURE, Point, check_held_out, check_seeds
 from tff_pcdd.studies.tuning import Halving, Tuned
 from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, signature
 from tff_pcdd.training.file_names import CONFIG, SWEEP_TABLE
@@ -37,10 +37,10 @@ with epy.lazy_imports():
 COMPARISON, BEST = "comparison", "best"
 # The folder of final runs with settings that were chosen once, but are not any more.
 EARLIER = "earlier_choices"
-_TABLE, _PICTURE = "sweep.md", "sweep.png"
+_TABLE = "sweep.md"
 # What each call of the program has recorded: a line of JSON.
 CALLS = "calls.jsonl"
-_FILES = (SWEEP_TABLE, _TABLE, _PICTURE, CALLS)
+_FILES = (SWEEP_TABLE, _TABLE, PICTURE, CALLS)
 
 
 class MethodSweep(NamedTuple):
@@ -133,7 +133,7 @@ def sweep_methods(
         directory / _TABLE, method_sweep_tables.document(first, tuned, runs, criterion)
     )
     stages.enter("drawing the picture")
-    plots.save(method_sweep_plots.draw(tuned, first.describe())[0], directory / _PICTURE)
+    plots.save(method_sweep_plots.draw(tuned, first.describe())[0], directory / PICTURE)
     stages.leave()
     return MethodSweep(
         method_sweep_tables.report(first, tuned, report),

@@ -25,9 +25,9 @@ with epy.lazy_imports():
     from tff_pcdd.studies import comparison_tables, sweep_plots
     from tff_pcdd.training import plots
 
-_TABLE, _PICTURE = "sweep.md", "sweep.png"
+_TABLE, PICTURE = "sweep.md", "sweep.png"
 FLAGS = "best.flags"
-_FILES = (SWEEP_TABLE, _TABLE, _PICTURE, FLAGS)
+_FILES = (SWEEP_TABLE, _TABLE, PICTURE, FLAGS)
 # The column of sweep.csv with the accuracy on held-out samples that decides.
 CRITERION = "criterion"
 
@@ -108,11 +108,11 @@ def sweep(
     notes = [finding.line for finding in found]
     files.write_text(directory / _TABLE, "\n\n".join([f"# {title}", report, *notes, note]) + "\n")
     # Those of an earlier sweep in this directory would say what this one has not found.
-    for name in (_PICTURE, FLAGS):
+    for name in (PICTURE, FLAGS):
         files.remove(directory / name)
     if any(outcome.validation for outcome in outcomes):
         stages.enter("drawing the picture")
-        plots.save(sweep_plots.draw(outcomes, best, title)[0], directory / _PICTURE)
+        plots.save(sweep_plots.draw(outcomes, best, title)[0], directory / PICTURE)
     stages.leave()
     if best is not None:
         _write_flags(directory / FLAGS, best.point)
