@@ -41,6 +41,13 @@ def test_it_fits_two_screens(program, help_of):
         assert text.startswith(help_of(program, "--helpfull").partition("\n")[0])
 
 
+def test_a_line_says_as_much_as_fits(help_of):
+    """Such as what a default of 0 means, and that a flag is required."""
+    lines = [" ".join(line.split()) for line in help_of("train", "--help").splitlines()]
+    assert "--clients_per_round [0] Clients drawn for each round (the cohort); 0 for all" in lines
+    assert "--output_dir Directory of the results; required" in lines
+
+
 @pytest.mark.parametrize(
     ("program", "wanted"),
     [

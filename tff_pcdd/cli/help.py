@@ -194,10 +194,12 @@ def _describe(flags: Flags, name: str) -> str:
 
 
 def _in_one_line(flags: Flags, name: str) -> str:
-    """A flag with its default, and the first sentence about it."""
+    """A flag with its default, and as many clauses of what is said about it as fit."""
     default = flags.default(name)
     usage = f"  --{name}{f' [{default}]' if default else ''}"
     # The values of a flag stand in front of the sentence.
-    sentence = re.sub(r"^<.*?>: ", "", re.split(r"(?<=[.;:]) ", flags.about(name))[0])
-    sentence = sentence.rstrip(".;:")
-    return f"{usage:34s} {textwrap.shorten(sentence, _WIDTH - 36, placeholder=' …')}"
+    first, *further = re.split(r"(?<=[.;:]) ", re.sub(r"^<.*?>: ", "", flags.about(name)))
+    about = itertools.accumulate(further, "{} {}".format, initial=first)
+    fitting = [each.rstrip(".;:") for each in about if len(each.rstrip(".;:")) <= _WIDTH - 36]
+    shown = fitting[-1] if fitting else textwrap.shorten(first, _WIDTH - 36, placeholder=" …")
+    return f"{usage:34s} {shown}"
