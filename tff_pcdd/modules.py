@@ -1,16 +1,22 @@
-"""Where modules of the user's are found: on the module path, or in the working directory.
+"""Where modules are found: the programs of this package, and modules of the user's.
 
-The working directory is not put on the module path: then any module that a library would use if it
-were installed could come from there.
+The latter are found on the module path, or in the working directory, which is not put on the module
+path: then any module that a library would use if it were installed could come from there.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import FrameType
+
+# The folder of this package: a clone, which has tasks/ too, or that of installed packages.
+_FOLDER = Path(__file__).parents[1]
 
 
 class _WorkingDirectory:
@@ -52,3 +58,23 @@ def search_working_directory(names: Sequence[str]) -> None:
     """
     if names:
         sys.meta_path.append(_WorkingDirectory(os.getcwd(), names))
+
+
+def typed(program: str) -> str:
+    """How one of the programs is started in the working directory, as one pastes it into a shell.
+
+    With the interpreter that runs: its path from the working directory if it lies below it, as
+    `.venv/bin/python`, its name if the shell finds it, and its whole path otherwise.
+    """
+    interpreter = Path(sys.executable or "python")
+    try:
+        here = Path.cwd()
+    except OSError:  # It was deleted.
+        here = Path("/dev/null")
+    if interpreter.is_relative_to(here):
+        interpreter = interpreter.relative_to(here)
+    elif shutil.which(interpreter.name) == str(interpreter):
+        interpreter = Path(interpreter.name)
+    in_clone = here == _FOLDER and (here / "tasks").is_dir()
+    module = f"tasks.{program}" if in_clone else f"tff_pcdd {program}"
+    return f"{shlex.quote(str(interpreter))} -m {module}"

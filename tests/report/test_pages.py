@@ -4,8 +4,10 @@ import csv
 import html.parser
 import itertools
 import json
+import pathlib
 import re
 import shlex
+import sys
 
 import numpy as np
 import pytest
@@ -226,7 +228,7 @@ def test_the_command_trains_with_the_settings_of_the_run(tmp_path):
     saved = {**config.to_settings(), "warm_start": "/home/me/run"}
     text = settings_table.command(saved)
     words = shlex.split(text)
-    assert words[:3] == ["python", "-m", "tasks.train"]
+    assert words[1:3] == ["-m", "tasks.train"]
     assert words[-2:] == ["--warm_start=PATH", "--output_dir=runs/again"]
     kinds = {setting.name: setting.type for setting in describe(ExperimentConfig)}
     given = dict(word.removeprefix("--").split("=", 1) for word in words[3:-2])
@@ -236,10 +238,33 @@ def test_the_command_trains_with_the_settings_of_the_run(tmp_path):
     assert "'--dataset=x; rm -rf ~'" in hostile
 
 
+def test_commands_can_be_pasted(tmp_path, monkeypatch):
+    """They name the interpreter and the program as they are found in the working directory."""
+    here = tmp_path / "my work"
+    for executable, path, shown in (
+        (here / ".venv/bin/python", "", ".venv/bin/python -m tff_pcdd train "),
+        (here / ".v 1/bin/python", "", "'.v 1/bin/python' -m tff_pcdd train "),
+        (tmp_path / "other/python3", "", f"{tmp_path}/other/python3 -m tff_pcdd train "),
+        (tmp_path / "other/python3", tmp_path / "other", "python3 -m tff_pcdd train "),
+    ):
+        executable.parent.mkdir(parents=True, exist_ok=True)
+        executable.touch(0o700)
+        monkeypatch.chdir(here)
+        monkeypatch.setattr(sys, "executable", str(executable))
+        monkeypatch.setenv("PATH", str(path))
+        assert settings_table.command({"algorithm": "fedavg"}).startswith(shown)
+    # In a clone, as the documentation has it.
+    clone = pathlib.Path(__file__).parents[2]
+    monkeypatch.chdir(clone)
+    monkeypatch.setattr(sys, "executable", str(clone / ".venv/bin/python"))
+    shown = settings_table.command({"algorithm": "fedavg"})
+    assert shown.startswith(".venv/bin/python -m tasks.train ")
+
+
 def test_the_command_of_a_comparison_has_what_its_runs_share(tmp_path):
     make_comparison(tmp_path, algorithms=("fedavg", "fedgela"), client_learning_rate=0.05)
     texts = page(comparison_dir=tmp_path).texts
-    [text] = [text for text in texts if text.startswith("python -m tasks.compare")]
+    [text] = [text for text in texts if " -m tasks.compare " in text]
     flags = shlex.split(text)[3:]
     assert flags[:2] == ["--algorithms=fedavg,fedgela", "--seeds=0,1"]
     assert "--client_learning_rate=0.05" in flags

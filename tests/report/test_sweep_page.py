@@ -78,8 +78,10 @@ def test_a_sweep_over_settings(tmp_path):
 
 def settings_of(command):
     """The settings that the arguments of a command on a page stand for."""
-    program, *arguments = shlex.split(command)[2:]
-    assert program == "tasks.train"
+    words = shlex.split(command)
+    arguments = words[words.index("-m") + 1 :]
+    while not arguments[0].startswith("-"):
+        assert arguments.pop(0) in ("tasks.train", "tff_pcdd", "train")
     return dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
 
 
@@ -92,7 +94,7 @@ def test_the_command_has_the_data_of_the_sweep(tmp_path, monkeypatch):
         settings = {**json.loads(path.read_text()), "data_dir": "/private", "import": {"mine": ""}}
         path.write_text(json.dumps(settings))
     tree = page(sweep_dir=pathlib.Path("runs/my sweep"))
-    [command] = [text for text in tree.texts if text.startswith("python")]
+    [command] = [text for text in tree.texts if " -m " in text]
     assert settings_of(command) == {
         "import": "mine",
         "config": f"runs/my sweep/{point}/seed_0/config.json",
@@ -105,7 +107,7 @@ def test_the_command_has_the_data_of_the_sweep(tmp_path, monkeypatch):
         path.unlink()
     tree = page(sweep_dir=pathlib.Path("runs/my sweep"))
     assert "Next: train with the chosen settings; give the other settings again." in tree.texts
-    [command] = [text for text in tree.texts if text.startswith("python")]
+    [command] = [text for text in tree.texts if " -m " in text]
     assert settings_of(command)["flagfile"] == "runs/my sweep/best.flags"
 
 
@@ -113,7 +115,7 @@ def test_each_method_has_a_command_of_its_own(tmp_path):
     make_method_sweep(tmp_path)
     make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedgela"), seeds=(1, 2))
     tree = page(sweep_dir=tmp_path)
-    commands = [settings_of(text) for text in tree.texts if text.startswith("python")]
+    commands = [settings_of(text) for text in tree.texts if " -m " in text]
     # FedGELA's VA is the highest.
     assert [command["config"] for command in commands] == [
         f"{tmp_path}/comparison/{method}/seed_1/config.json" for method in ("fedgela", "fedavg")
@@ -129,7 +131,7 @@ def test_the_first_command_is_that_of_the_method_that_leads_the_comparison(tmp_p
         (folder / "config.json").write_text("{}")
     make_comparison(tmp_path / "comparison", algorithms=("fedgela", "fedavg"), seeds=(1,))
     tree = page(sweep_dir=tmp_path)
-    commands = [settings_of(text) for text in tree.texts if text.startswith("python")]
+    commands = [settings_of(text) for text in tree.texts if " -m " in text]
     methods = [pathlib.Path(command["config"]).parts[-3] for command in commands]
     assert methods == ["fedavg", "fedgela"]
     shown = " ".join(tree.texts)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tff_pcdd import modules
 from tff_pcdd.errors import shown
 from tff_pcdd.experiment.config import SEEDS, ExperimentConfig, implied
 from tff_pcdd.settings import describe
@@ -112,12 +113,12 @@ def chosen_command(flagfile: Path) -> str:
 
 def _quoted(program: str, flags: Sequence[str], output_dir: str = "runs/again") -> str:
     quoted = [shlex.quote(shown(f, len(f))) for f in [*flags, f"--output_dir={output_dir}"]]
-    return " ".join([f"python -m tasks.{program}", *quoted])
+    return " ".join([modules.typed(program), *quoted])
 
 
 def _imports(settings: Mapping[str, Any]) -> list[str]:
-    modules = settings.get(imports.KEY)
-    return [f"--import={name}" for name in modules] if isinstance(modules, dict) else []
+    found = settings.get(imports.KEY)
+    return [f"--import={name}" for name in found] if isinstance(found, dict) else []
 
 
 def _flags(runs: Sequence[Mapping[str, Any]], left_out: Collection[str]) -> list[str]:
