@@ -88,8 +88,8 @@ def test_summary_of_a_federation_with_gaps(federation):
     assert absent
     report = partition.summarize("gaps", gaps)
     for line in (
-        "- 1 clients have no training samples",
-        "- 1 clients have no test samples and do not count in PA",
+        "- 1 client has no training samples",
+        "- 1 client has no test samples and does not count in PA",
         f"- {absent} classes have no training samples",
         "- 4 empty users were left out\n",
         "- 2 rows were left out\n",
@@ -98,7 +98,7 @@ def test_summary_of_a_federation_with_gaps(federation):
     ):
         assert line in report
     table = table_rows(report)
-    assert len(table) == 1 + 3 + 1 + 10
+    assert len(table) == 1 + 3 + 1 + 3 + 1 + 10
     assert next(line[1] for line in table if line[0] == "training samples") == "0"
     assert {r"'\n'", r"a\|b"} < {line[0] for line in table}
 
@@ -132,3 +132,27 @@ def test_a_directory_of_others_is_refused(federation, tmp_path):
     with refuses("output_dir", "is not empty and holds no partition"):
         partition.write(CONFIG, federation, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_the_summary_says_who_holds_what(federation):
+    """The classes with the most samples first, and of many clients the first 20."""
+    rows = table_rows(partition.summarize("digits", federation))
+    for number, client in enumerate(federation.clients):
+        labels, counts = np.unique(federation.train.y[client.train], return_counts=True)
+        held = sorted(zip(-counts, labels, strict=True))
+        shown = ", ".join(f"{label}: {-count}" for count, label in held)
+        train, test = len(client.train), len(client.test)
+        assert [str(number), str(train), str(test), shown] in rows
+    many = build(DataConfig, {"partition": "iid", "num_clients": 22}).build()
+    report = partition.summarize("digits", many)
+    assert "\n\nand 2 more clients; all: partition.csv.\n\n" in report
+    lines = [row for row in table_rows(report) if len(row) == 4 and row[3].endswith(" more")]
+    assert [row[0] for row in lines] == [f"{number:02d}" for number in range(20)]
+
+
+def test_one_thing_is_counted_as_one(federation):
+    notes = {"other_files": 1, "classes_left_out": 1, "small_sites_joined": 1, "hidden_files": 2}
+    report = partition.summarize("digits", dataclasses.replace(federation, notes=notes))
+    for line in ("1 other file was left out", "1 class was left out", "1 small site joined"):
+        assert f"\n- {line}\n" in report
+    assert "\n- 2 hidden files were left out\n" in report

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from tff_pcdd import data, files, tables
+from tff_pcdd import data, files, tables, text
 from tff_pcdd.training import plots
 
-# The table lists up to this number of classes one by one.
-_MAX_CLASSES = 100
+# Tables list up to this number of classes and of clients one by one, and of a client's classes.
+_MAX_CLASSES, _MAX_CLIENTS, _MAX_HELD = 100, 20, 4
 
 
 def write(
@@ -39,12 +41,12 @@ def write(
     files.make_directory(directory)
     files.remove_leftovers(directory)
     counts = federation.class_counts()
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    rows = io.StringIO()
+    writer = csv.writer(rows, lineterminator="\n")
     writer.writerow(["client", *map(tables.inert, federation.class_names)])
     for client_id, row in zip(federation.client_ids, counts.tolist(), strict=True):
         writer.writerow([tables.inert(client_id), *row])
-    files.write_text(directory / "partition.csv", text.getvalue())
+    files.write_text(directory / "partition.csv", rows.getvalue())
     setting = config.describe()
     figure, _ = plots.class_counts(counts, federation.class_names, setting, federation.client_ids)
     plots.save(figure, directory / "clients.png")
@@ -87,6 +89,8 @@ def summarize(setting: str, federation: data.Federation) -> str:
             },
         ),
         "",
+        *_clients(federation, counts, tests),
+        "",
     ]
     if number > _MAX_CLASSES:
         rows = {**sizes, "clients that lack it (%)": np.round(100 * lacking)}
@@ -105,6 +109,30 @@ def summarize(setting: str, federation: data.Federation) -> str:
         ]
         lines.append(tables.table([heading, *classes], right=set(range(1, len(heading)))))
     return "\n".join(lines) + "\n"
+
+
+def _clients(federation: data.Federation, counts: np.ndarray, tests: np.ndarray) -> list[str]:
+    """A table of which client holds what; of many clients only the first."""
+    lines = [["client", "training", "test", "training samples of its classes"]]
+    rows = zip(federation.client_ids, counts, tests, strict=True)
+    for client, own, tested in itertools.islice(rows, _MAX_CLIENTS):
+        held = sorted(np.flatnonzero(own), key=lambda label: -own[label])
+        names = [
+            f"{text.cut(text.name_of(federation.class_names[label]), 20)}: {own[label]}"
+            for label in held
+        ]
+        shown = text.listed(names, _MAX_HELD) or text.NO_VALUE
+        lines.append(
+            [
+                _cell(text.cut(text.name_of(client), 20)),
+                str(own.sum()),
+                str(tested.sum()),
+                _cell(text.cut(shown, 44)),
+            ]
+        )
+    left_out = federation.num_clients - _MAX_CLIENTS
+    more = f"and {text.plural(left_out, 'more client')}; all: partition.csv."
+    return [tables.table(lines, right={1, 2}), *(["", more] if left_out > 0 else [])]
 
 
 def _spread(of: str, rows: Mapping[str, np.ndarray]) -> str:
@@ -132,8 +160,22 @@ def _warnings(federation, counts, tests, held_out) -> list[str]:
         ),
         **{_noted(name): number for name, number in federation.notes.items()},
     }
-    lines = [f"- {number} {text}" for text, number in found.items() if number]
+    lines = [f"- {_counted(number, what)}" for what, number in found.items() if number]
     return ["", *lines] if lines else []
+
+
+def _counted(number: int, what: str) -> str:
+    """A number with what it counts, which is written as of several.
+
+    Example:
+        >>> _counted(1, "classes have no training samples"), _counted(2, "files were left out")
+        ('1 class has no training samples', '2 files were left out')
+    """
+    if number == 1:
+        what = re.sub(r"\b(class(?=es\b)|\w+(?=s\b))e?s\b", r"\1", what, count=1)
+        for several, one in (("have", "has"), ("were", "was"), ("do", "does")):
+            what = re.sub(rf"\b{several}\b", one, what)
+    return f"{number:,} {what}"
 
 
 def _noted(name: str) -> str:
@@ -143,9 +185,9 @@ def _noted(name: str) -> str:
         >>> _noted("sites_left_out"), _noted("hidden_files"), _noted("photos_turned_upright")
         ('sites were left out', 'hidden files were left out', 'photos turned upright')
     """
-    text = name.replace("_", " ")
-    if text.startswith("duplicates") or text.endswith(
+    words = name.replace("_", " ")
+    if words.startswith("duplicates") or words.endswith(
         (" read", " as stored", " upright", " replaced", " joined")
     ):
-        return text
-    return f"{text.removesuffix(' left out')} were left out"
+        return words
+    return f"{words.removesuffix(' left out')} were left out"
