@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd import measures
-from tff_pcdd.text import NO_VALUE, cut
+from tff_pcdd.text import NO_VALUE, cut, signed
 
 # Characters in a line of what programs print.
 WIDTH = 80
@@ -41,6 +41,19 @@ def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
         return NO_VALUE
     text = f"{statistics.fmean(values):{sign}.{digits}f}"
     return f"{text} ± {deviation(values):.{digits}f}" if len(values) > 1 else text
+
+
+def gains(values: Sequence[float]) -> str:
+    """Differences in points as `spread`, with the signs that they have in sentences.
+
+    Example:
+        >>> gains([-1.0, -3.0]), gains([-0.01])
+        ('−2.0 ± 1.4', '0.0')
+    """
+    if not values:
+        return NO_VALUE
+    _, between, deviated = spread(values, 1).partition(" ± ")
+    return f"{signed(statistics.fmean(values))}{between}{deviated}"
 
 
 def cell(key: str, values: Sequence[float]) -> str:

@@ -72,11 +72,7 @@ def _with_best(rows: Sequence[Row], compared: Sequence[int]) -> list[Row]:
 
 def _over_local(gains: Sequence[float]) -> tuple[str, float | None]:
     """PA minus that of the run of `local` with the same seed, averaged over seeds."""
-    gain = tables.mean(gains)
-    if gain is None:
-        return tables.NO_VALUE, None
-    _, sign, deviation = tables.spread(gains, 1).partition(" ± ")
-    return f"{text.signed(gain)}{sign}{deviation}", gain
+    return tables.gains(gains), tables.mean(gains)
 
 
 def costs(results: Results) -> Table:

@@ -79,8 +79,8 @@ def summary_table(runs: Sequence[StudyRun]) -> str:
             [
                 _name(method, group),
                 *(tables.spread(own.values(key), 1) for key in keys),
-                tables.spread(gains, 1, "+"),
-                tables.spread(over_local.get(method, []), 1, "+"),
+                tables.gains(gains),
+                tables.gains(over_local.get(method, [])),
                 seeds,
             ]
         )
@@ -185,7 +185,7 @@ def accuracies(runs: Sequence[StudyRun]) -> str:
     headings_shown = [*measures.headings(*keys).values()]
     if differences := results_of(runs).over_local():
         headings_shown.append("PA over local")
-        columns.append({name: tables.spread(differences.get(name, []), 1, "+") for name in groups})
+        columns.append({name: tables.gains(differences.get(name, [])) for name in groups})
     lines = [["method", *headings_shown, "PA epochs", "seeds"]]
     for method, group in groups.items():
         seeds = tables.count(

@@ -147,7 +147,7 @@ def results(runs: Sequence[StudyRun], criterion: str) -> str:
             [
                 _name(method),
                 *(column[method] for column in columns),
-                tables.spread(gains, 1, "+"),
+                tables.gains(gains),
                 tables.number(own.values("personal_epochs"), "d"),
                 tables.number(_megabytes(own), ",.1f"),
                 tables.spread(own.values("seconds_per_round"), 3),
