@@ -313,6 +313,27 @@ def test_what_was_chosen_is_no_warning_and_what_diverged_is_one(tmp_path):
     assert [a.get("class") for a in tree.all("small")].count(None) == 1
 
 
+def test_points_that_the_last_sweep_did_not_try_are_named(tmp_path):
+    for name in ("one", "several"):
+        (tmp_path / name).mkdir()
+    make_sweep(tmp_path / "one")
+    make_method_sweep(tmp_path / "several")
+    for folder, others in (
+        ("one/client_learning_rate=1,local_epochs=1", 1),
+        ("one/client_learning_rate=0.1,local_epochs=1", 1),
+        ("several/tuning/fedavg/client_learning_rate=0.1", 0),
+        ("several/tuning/fedprox/default", 1),
+    ):
+        run = tmp_path / folder / "seed_0"
+        run.mkdir(parents=True, exist_ok=True)
+        (run / "summary.json").write_text("{}")
+        found = sweep_page.content(Directory(tmp_path / folder.partition("/")[0]))["findings"]
+        assert [each.kind for each in found].count("left out") == others
+    shown = " ".join(page(sweep_dir=tmp_path / "several").texts)
+    assert "1 finished point in this directory that the last sweep here did not try: " in shown
+    assert "fedprox/default." in shown
+
+
 def test_the_picture_of_a_sweep_is_on_its_page(tmp_path):
     """The first bytes of all PNG files; a grid of two settings has a table instead."""
     make_method_sweep(tmp_path)

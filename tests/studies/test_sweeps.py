@@ -2,6 +2,7 @@
 
 import csv
 import json
+import pathlib
 
 import pytest
 
@@ -99,6 +100,27 @@ def test_rows_name_settings_that_are_measured_too(monkeypatch, tmp_path):
     with open(tmp_path / "sweep.csv", newline="") as file:
         rows = [(row["settings"], row["rounds"]) for row in csv.DictReader(file)]
     assert rows == [("rounds=4", "3"), ("rounds=6", "3")]
+
+
+def test_points_of_earlier_sweeps_in_the_directory_are_named(tmp_path, monkeypatch):
+    def computed(config, output_dir, *args, **options):
+        pathlib.Path(output_dir).mkdir(parents=True)
+        (pathlib.Path(output_dir) / "config.json").write_text("{}")
+        (pathlib.Path(output_dir) / "summary.json").write_text("{}")
+        return {"seed": config.seed, "rounds": 3, "va_best": 50, "best_round": 3}
+
+    monkeypatch.setattr(study, "run_experiment", computed)
+    monkeypatch.setattr(study, "check", lambda *args, **options: None)
+    first = sweep([point("0.5"), point("0.1")], tmp_path)
+    assert "did not try" not in first.report
+    monkeypatch.setattr(study, "run_experiment", lambda *args, **options: 1 / 0)
+    again = sweep([point("2")], tmp_path)
+    wanted = "2 finished points in this directory that the last sweep here did not try: "
+    wanted += (
+        "client_learning_rate=0.1, client_learning_rate=0.5. Next: name their values in --grid"
+    )
+    for report in (again.report, (tmp_path / "sweep.md").read_text()):
+        assert wanted in " ".join(report.split())
 
 
 def test_files_of_an_earlier_choice_do_not_stay(computed, tmp_path, monkeypatch):

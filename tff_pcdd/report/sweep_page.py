@@ -23,11 +23,11 @@ from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.results.runs import Results
 from tff_pcdd.settings import describe
-from tff_pcdd.studies.method_sweep import BEST, COMPARISON
+from tff_pcdd.studies.method_sweep import BEST, COMPARISON, POINTS
 from tff_pcdd.studies.study import FAILURES
-from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE
+from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE, left_out
 from tff_pcdd.text import name_of
-from tff_pcdd.training.file_names import CONFIG, REPORT, SWEEP_TABLE
+from tff_pcdd.training.file_names import CONFIG, REPORT, SWEEP_RUNS, SWEEP_TABLE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +219,10 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         f"{text.plural(len(cells), 'finished run')}. The best point has the highest accuracy on "
         "samples that clients held out; no test data had a part in the choice.",
         "answers": _answers(points),
-        "findings": [*findings.of_choice(complete, chosen, config)],
+        "findings": [
+            *findings.of_choice(complete, chosen, config),
+            *left_out(directory.path, "*", by_point),
+        ],
         "table": Table(columns, [_row(point) for point in points]),
         "heat": _heat(points),
         "commands": [_command(directory, runs, chosen, FLAGS)] if flags else [],
@@ -387,6 +390,8 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
             for method, settings in chosen.items()
         }
     )
+    tried = {f"{SWEEP_RUNS}/{row['algorithm']}/{row['settings'] or 'default'}" for row in cells}
+    found += left_out(directory.path, POINTS, tried)
     columns = [
         Column("VA", "accuracy on held-out samples in the best round, with the chosen settings"),
         Column("points", "points of the grid that were tried"),

@@ -22,10 +22,10 @@ from tff_pcdd.results import answers
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.studies.sweeps import PICTURE, Point, check_held_out, check_seeds
+from tff_pcdd.studies.sweeps import PICTURE, Point, check_held_out, check_seeds, left_out
 from tff_pcdd.studies.tuning import Halving, Tuned
 from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, signature
-from tff_pcdd.training.file_names import CONFIG, SWEEP_TABLE
+from tff_pcdd.training.file_names import CONFIG, SWEEP_RUNS, SWEEP_TABLE
 from tff_pcdd.training.run_directory import check_directory, finished_summary, path_settings
 
 # Matplotlib is not needed before the last run.
@@ -35,6 +35,8 @@ with epy.lazy_imports():
 
 # The folders of the comparison of the final runs, and of a flagfile for each method.
 COMPARISON, BEST = "comparison", "best"
+# The folders of points.
+POINTS = f"{SWEEP_RUNS}/*/*"
 # The folder of final runs with settings that were chosen once, but are not any more.
 EARLIER = "earlier_choices"
 _TABLE = "sweep.md"
@@ -129,6 +131,12 @@ def sweep_methods(
             report = compared.report
             runs = _finished(configs, directory / COMPARISON)
     first = next(iter(points.values()))[0].configs[0]
+    tried = {
+        run.folder.parent.relative_to(directory).as_posix()
+        for method in tuned
+        for trial in method.trials
+        for run in trial.runs
+    }
     files.write_text(
         directory / _TABLE, method_sweep_tables.document(first, tuned, runs, criterion)
     )
@@ -136,7 +144,7 @@ def sweep_methods(
     plots.save(method_sweep_plots.draw(tuned, first.describe())[0], directory / PICTURE)
     stages.leave()
     return MethodSweep(
-        method_sweep_tables.report(first, tuned, report),
+        method_sweep_tables.report(first, tuned, report, [*left_out(directory, POINTS, tried)]),
         {method: point.settings for method, point in chosen.items()},
         failures,
     )

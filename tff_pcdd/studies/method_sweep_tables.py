@@ -16,16 +16,19 @@ from tff_pcdd.tables import BASELINE, label
 from tff_pcdd.training import ExperimentConfig
 
 
-def report(first: ExperimentConfig, tuned: Sequence[Tuned], compared: str) -> str:
+def report(
+    first: ExperimentConfig, tuned: Sequence[Tuned], compared: str, others: Sequence[Finding]
+) -> str:
     """What a program prints: the chosen settings, and the comparison with them.
 
     Args:
         first: the settings of a run, for the title.
         tuned: the trials of all methods.
         compared: the report of the comparison; empty if nothing could be chosen.
+        others: what was found besides.
     """
     parts = [tables.wrapped(first.describe()), tables.narrow(choices(tuned), [6, 5, 4, 3])]
-    if found := edges(tuned):
+    if found := [*edges(tuned), *others]:
         parts.append(findings.printed(found))
     # The title of the comparison is that of the sweep.
     return "\n\n".join([*parts, *compared.split("\n\n")[1:]])

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from etils import epy
 
-from tff_pcdd import files, findings, measures, stages, tables
+from tff_pcdd import files, findings, measures, stages, tables, text
 from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import SettingError
 from tff_pcdd.findings import Finding
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, RunOptions, signature
-from tff_pcdd.training.file_names import SWEEP_TABLE
+from tff_pcdd.training.file_names import SUMMARY, SWEEP_RUNS, SWEEP_TABLE
 
 # Matplotlib and SciPy are not needed before the last run.
 with epy.lazy_imports():
@@ -98,7 +99,7 @@ def sweep(
     best = choose(outcomes)
     config = points[0].configs[0]
     title = f"{config.method_title} on {comparison_tables.common_setting(runs)}"
-    found = edges(outcomes, best)
+    found = [*edges(outcomes, best), *left_out(directory, "*", [point.name for point in points])]
     report = tables.table(table(outcomes, best))
     note = f"{NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
     note += (
@@ -130,6 +131,26 @@ def edges(outcomes: Sequence[Outcome], best: Outcome | None) -> list[Finding]:
         return []
     scores = {each.point.name: each.score if each.complete else None for each in outcomes}
     return [*findings.of_choice(scores, best.point.name, best.point.configs[0])]
+
+
+def left_out(directory: Path, pattern: str, tried: Collection[str]) -> Iterator[Finding]:
+    """Finished points of earlier sweeps in a directory, which a page or table does not show.
+
+    Args:
+        directory: the directory of the sweep.
+        pattern: the folders of points in it.
+        tried: those of the last sweep.
+    """
+    found = Directory(directory).folders(f"{pattern}/seed_*/{SUMMARY}")
+    points = {folder.parent.relative_to(directory).as_posix() for folder in found}
+    if others := sorted(points.difference(tried)):
+        names = [text.name_of(point.removeprefix(f"{SWEEP_RUNS}/")) for point in others]
+        yield Finding(
+            "left out",
+            f"{text.plural(len(others), 'finished point')} in this directory that the last sweep "
+            f"here did not try: {text.listed(names)}.",
+            "Next: name their values in --grid too; no finished run is repeated.",
+        )
 
 
 def check_held_out(configs: Iterable[DataConfig], *, load: bool = False) -> None:
