@@ -63,8 +63,8 @@ def test_a_sweep_over_settings(tmp_path):
     shown = " ".join(tree.texts)
     assert "Chosen: client_learning_rate=0.1, local_epochs=1." in shown
     # 80 and 81 by seed, and 77 and 78 at the next point.
-    assert "VA 80.5 ± 0.7 %. +3.0 (2 equal differences, which give no interval) points" in shown
-    assert "points over the next point, client_learning_rate=0.1,local_epochs=5." in shown
+    assert "VA 80.5 ± 0.7 %. +3.0 (2 equal differences, which give no interval) over" in shown
+    assert "over the next point, client_learning_rate=0.1,local_epochs=5." in shown
     assert "The chosen client_learning_rate=0.1 is the largest value of the grid" in shown
     assert "--grid=client_learning_rate=0.01,0.03,0.1,0.3" in shown
     assert "local_epochs=1 is the smallest" not in shown, "there is no smaller one"
@@ -227,7 +227,7 @@ def test_points_with_the_same_score_are_named(tmp_path):
         "Points with the same VA as the chosen one, which comes first in the grid: "
         "client_learning_rate=0.1,local_epochs=5."
     ) in shown
-    assert "points over the next" not in shown
+    assert "over the next" not in shown
 
 
 def test_methods_with_the_same_score_are_named(tmp_path):
@@ -286,7 +286,7 @@ def test_the_next_point_has_all_seeds(tmp_path):
             line[header.index("diverged")] = str(line[header.index("seed")] == "1")
     write_csv(path, header, lines)
     shown = " ".join(page(sweep_dir=tmp_path).texts)
-    next_point = shown.partition("points over the next point, ")[2]
+    next_point = shown.partition(" over the next point, ")[2]
     assert next_point.startswith("client_learning_rate=0.03,local_epochs=1.")
 
 

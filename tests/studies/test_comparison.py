@@ -202,7 +202,7 @@ def test_gains_over_local_are_paired_by_seed_and_baselines_are_not_ranked(tmp_pa
         "–",
         f"{99 - np.mean([80, 90]):+.1f} ± {np.std([19, 9], ddof=1):.1f}",
         f"{gains.mean():+.1f} ± {gains.std(ddof=1):.1f}",
-        f"{np.mean([-10, -19]):+.1f} ± {np.std([-10, -19], ddof=1):.1f}",
+        f"−{np.mean([10, 19]):.1f} ± {np.std([-10, -19], ddof=1):.1f}",
     ]
     assert rows[2]["PA after"].startswith("**")
     assert rows[1]["PA after"] == "99.0 ± 0.0"

@@ -132,7 +132,7 @@ def test_save_makes_the_folder(tmp_path):
         ),
         (
             {"partition": "natural", "dataset": "femnist", "data_dir": "x"},
-            "femnist, all natural clients, simple_cnn",
+            "femnist, simple_cnn",
         ),
     ],
 )

@@ -212,7 +212,9 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
     complete = {point.name: point.score for point in points}
     return {
         "title": _title(
-            text.listed([name_of(name) for name in [*methods, *sorted(tried)]]), config, tried
+            " of ".join(text.listed([*map(name_of, names)]) for names in (sorted(tried), methods)),
+            config,
+            tried,
         ),
         "sentence": f"{text.plural(len(points), 'point')} of a grid of "
         f"{text.listed([name_of(name) for name in sorted(tried)])}, "
@@ -289,7 +291,7 @@ def _answers(points: Sequence[Point]) -> list[tuple[str, str]]:
         second = max(others, key=lambda point: point.score or 0.0)
         difference = gain(tables.differences(best.scores, second.scores))
         if difference is not None:
-            found += f" {difference.shown} points over the next point, {name_of(second.name)}."
+            found += f" {difference.shown} over the next point, {name_of(second.name)}."
             if not difference.is_certain:
                 seeds = text.plural(difference.units, "seed")
                 found += f" {seeds} cannot tell the two apart."
