@@ -93,8 +93,11 @@ class Choice:
         """What is asked, and the best methods."""
         if not self.tied:
             return f"{self.question}: {self.best}."
+        leaders = [self.best, *self.equal]
         lead = "lead with the same value" if self.equal else "leads"
-        return f"{self.question}: undecided; {text.listed([self.best, *self.equal], 8)} {lead}."
+        # What cannot be told from the simplest method is no reason to leave it.
+        undecided = "undecided; " if BASELINE in {*self.tied, *leaders} else ""
+        return f"{self.question}: {undecided}{text.listed(leaders, 8)} {lead}."
 
     @property
     def sentence(self) -> str:
