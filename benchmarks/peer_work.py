@@ -18,10 +18,10 @@ import tensorflow as tf
 from benchmarks import plain
 from benchmarks.workloads import Rounds, Workload
 from tff_pcdd import federated, runtime
+from tff_pcdd.draws import fold_in
 from tff_pcdd.experiment.cohorts import derive_seed
 from tff_pcdd.federated import TrainingSpec
 from tff_pcdd.federated import state as states
-from tff_pcdd.federated.batches import fold_in
 
 # The kinds of layers in the names of weights.
 _KINDS = {

@@ -30,6 +30,13 @@ def draw_compiled(seed):
         return draw(seed)
 
 
+def test_fold_in_gives_different_seeds_for_different_numbers():
+    seed = tf.constant([3, 4])
+    derived = {tuple(draws.fold_in(seed, n).numpy()) for n in range(50)}
+    assert len(derived) == 50
+    np.testing.assert_array_equal(draws.fold_in(seed, 7), draws.fold_in(seed, 7))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_draws_are_those_of_tensorflow_without_xla(seed):
     random, split = tf.random, tf.random.experimental.stateless_split

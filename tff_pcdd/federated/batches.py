@@ -1,4 +1,4 @@
-"""Batches, seeds and counts of examples {"x": [n, ...] as stored, "y": int32 [n]}."""
+"""Batches and counts of examples {"x": [n, ...] as stored, "y": int32 [n]}."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd import draws
 from tff_pcdd.data import transforms
 from tff_pcdd.federated.training_spec import TrainingSpec
 
@@ -106,11 +105,6 @@ def map_batches(
         lambda parts, x, y: parts.write(parts.size(), function(x)), parts, examples, spec
     )
     return parts.concat()
-
-
-def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
-    """Derives a seed, int32 [2], from a seed and a number."""
-    return draws.fold_in(seed, number)
 
 
 def count_classes(labels: tf.Tensor, num_classes: int) -> tf.Tensor:

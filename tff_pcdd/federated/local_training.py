@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from tff_pcdd import layers
 from tff_pcdd.data import transforms
-from tff_pcdd.federated.batches import count_classes, fold_in, pad_to_bucket, steps_per_epoch
+from tff_pcdd.draws import fold_in
+from tff_pcdd.federated.batches import count_classes, pad_to_bucket, steps_per_epoch
 from tff_pcdd.federated.client_optimizers import ClientOptimizer
 from tff_pcdd.federated.client_optimizers.sgd import SGD
 from tff_pcdd.federated.local_work import Draws

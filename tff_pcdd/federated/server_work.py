@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_pcdd.draws import fold_in
 from tff_pcdd.federated import initialization
-from tff_pcdd.federated.batches import fold_in
 from tff_pcdd.federated.local_training import LocalTraining
 from tff_pcdd.federated.records import ClientData, ClientState, Message, ServerState
 from tff_pcdd.federated.state import OPTIMIZER, ordered, without_optimizer
