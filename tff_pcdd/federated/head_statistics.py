@@ -11,9 +11,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_pcdd.federated.client_work import ClientWork
-from tff_pcdd.federated.process import FederatedProcess
+from tff_pcdd.federated.process import FederatedProcess, compose_at_clients
 from tff_pcdd.federated.records import ClientState, ServerState
-from tff_pcdd.federated.state import make_message, ordered, without_optimizer
+from tff_pcdd.federated.state import ordered, without_optimizer
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.methods.calibrated import Calibrated
 
@@ -26,27 +26,27 @@ _GROUPS = {
 }
 
 
-def build_head_sums(spec: TrainingSpec, process: FederatedProcess) -> tff.Computation:
+def build_head_sums(process: FederatedProcess) -> tff.Computation:
     """Builds the TFF computation of what clients send for a head calibration, without training.
 
     Args:
-        spec: what the process was built from, with a head calibration.
-        process: the method's computations.
+        process: the computations of a method with a head calibration.
 
     Returns:
         A computation (server_state@SERVER, {client_state}@CLIENTS, {client_data}@CLIENTS →
         sums@SERVER) with the arguments of `next`.
     """
-    state_type, states_type, data_type = process.next.type_signature.parameter
+    tensors = process.tensors
 
-    @tff.tensorflow.computation(state_type.member, states_type.member, data_type.member)
-    def send(state, client_state, data):
-        return ClientWork(spec).head_sums(make_message(spec.method, state), client_state, data)
+    @tff.tensorflow.computation(*tensors.local_update.type_signature.parameter)
+    def send(message, client_state, data):
+        return ClientWork(tensors.spec).head_sums(message, client_state, data)
 
-    @tff.federated_computation(state_type, states_type, data_type)
+    sends = compose_at_clients(tensors, send, process.initialize.type_signature.result)
+
+    @tff.federated_computation(*sends.type_signature.parameter)
     def head_sums(state, client_states, client_data):
-        arguments = (tff.federated_broadcast(state), client_states, client_data)
-        return tff.federated_sum(tff.federated_map(send, arguments))
+        return tff.federated_sum(sends(state, client_states, client_data))
 
     return head_sums
 

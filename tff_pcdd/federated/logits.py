@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow_federated as tff
 
 from tff_pcdd.federated.evaluation import GlobalEvaluation, PersonalEvaluation
-from tff_pcdd.federated.process import FederatedProcess, compose_evaluation
+from tff_pcdd.federated.process import FederatedProcess, compose_at_clients
 from tff_pcdd.federated.training_spec import TrainingSpec
 
 
@@ -50,4 +50,4 @@ def build_personal_logits(spec: TrainingSpec, process: FederatedProcess) -> tff.
     def answer(message, client_state, data):
         return PersonalEvaluation(spec).logits(message, client_state, data)
 
-    return compose_evaluation(process.tensors, answer, process.initialize.type_signature.result)
+    return compose_at_clients(process.tensors, answer, process.initialize.type_signature.result)

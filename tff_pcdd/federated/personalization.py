@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow_federated as tff
 
 from tff_pcdd.federated.evaluation import PersonalEvaluation
-from tff_pcdd.federated.process import FederatedProcess, compose_evaluation
+from tff_pcdd.federated.process import FederatedProcess, compose_at_clients
 from tff_pcdd.federated.training_spec import TrainingSpec
 
 
@@ -33,4 +33,4 @@ def build_personalization(
         return PersonalEvaluation(spec).personal_weights(message, client_state, data, local_epochs)
 
     state_type = process.initialize.type_signature.result
-    return compose_evaluation(process.tensors, personal_weights, state_type)
+    return compose_at_clients(process.tensors, personal_weights, state_type)

@@ -79,7 +79,7 @@ class FederatedProcess:
     @functools.cached_property
     def evaluate_before(self) -> tff.Computation:
         state_type = self.initialize.type_signature.result
-        return compose_evaluation(self.tensors, self.tensors.evaluate_before, state_type)
+        return compose_at_clients(self.tensors, self.tensors.evaluate_before, state_type)
 
 
 def build_process(
@@ -139,7 +139,7 @@ def build_process(
         initial_client_state=tensors.initial_client_state,
         next=_compose_next(tensors, aggregation, state_type),
         evaluate_global=_compose_global_evaluation(tensors, state_type),
-        evaluate_personal=compose_evaluation(tensors, tensors.evaluate_personal, state_type),
+        evaluate_personal=compose_at_clients(tensors, tensors.evaluate_personal, state_type),
         update_bytes=aggregator.upload_bytes(tensor_sizes(result_type["update"]))
         + count_bytes(result_type["statistics"]),
         extra_bytes=count_bytes(result_type["totals"]["sums"]),
@@ -281,25 +281,29 @@ def _compose_global_evaluation(
     return evaluate_global
 
 
-def compose_evaluation(
-    tensors: TensorComputations, evaluate: tff.Computation, state_type: tff.Type
+def compose_at_clients(
+    tensors: TensorComputations, compute: tff.Computation, state_type: tff.Type
 ) -> tff.Computation:
-    """A computation of personal models at the clients, with the arguments of `evaluate_personal`.
+    """Composes what all clients compute from the server's message.
 
     Args:
         tensors: what the method computes.
-        evaluate: what each client computes, (message, client state, client data → result).
+        compute: what a client computes, (message, client state, client data → result).
         state_type: the type of the server's state.
+
+    Returns:
+        A computation (server_state@SERVER, {client_state}@CLIENTS, {client_data}@CLIENTS →
+        {result}@CLIENTS).
     """
-    _, client_state_type, data_type = evaluate.type_signature.parameter
+    _, client_state_type, data_type = compute.type_signature.parameter
 
     @tff.federated_computation(
         state_type,
         tff.FederatedType(client_state_type, tff.CLIENTS),
         tff.FederatedType(data_type, tff.CLIENTS),
     )
-    def evaluate_clients(state, client_states, client_data):
+    def at_clients(state, client_states, client_data):
         message = _broadcast_message(tensors, state)
-        return tff.federated_map(evaluate, (message, client_states, client_data))
+        return tff.federated_map(compute, (message, client_states, client_data))
 
-    return evaluate_clients
+    return at_clients

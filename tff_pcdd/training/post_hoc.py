@@ -99,7 +99,7 @@ def _calibrate(trained: Simulation, simulation: Simulation) -> dict[str, Any]:
     calibration, num_clients = simulation.config.head_calibration, simulation.federation.num_clients
     sent = {"upload_bytes": 0, "download_bytes": 0}
     if calibration.uses_features:
-        compute = head_statistics.build_head_sums(simulation.spec, simulation.process)
+        compute = head_statistics.build_head_sums(simulation.process)
         for found in simulation.in_cohorts(compute):
             sums = tf.nest.map_structure(tf.add, sums, dict(found)) if sums else dict(found)
         sent = {
