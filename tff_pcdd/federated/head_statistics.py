@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -15,15 +15,11 @@ from tff_pcdd.federated.process import FederatedProcess, compose_at_clients
 from tff_pcdd.federated.records import ClientState, ServerState
 from tff_pcdd.federated.state import ordered, without_optimizer
 from tff_pcdd.federated.training_spec import TrainingSpec
+from tff_pcdd.federated.weights import variables_of
 from tff_pcdd.methods.calibrated import Calibrated
 
-# The attributes of a network's groups of variables, and the groups of the weights.
-_GROUPS = {
-    "trainable": lambda net: net.shared.trainable,
-    "statistics": lambda net: net.shared.statistics,
-    "mirrored": lambda net: net.mirrored.all,
-    "fixed": lambda net: net.fixed,
-}
+# A variable of a method's network: the name of its piece, and its number among the piece's weights.
+_Place = tuple[str, int]
 
 
 def build_head_sums(process: FederatedProcess) -> tff.Computation:
@@ -61,19 +57,8 @@ class Adopted:
 
     def __init__(self, spec: TrainingSpec, plain: TrainingSpec):
         self._method = cast(Calibrated, spec.method)
-        with plain.outline() as net:
-            names = {v.ref(): (n, i) for n, p in net.parts.items() for i, v in enumerate(p.weights)}
-            self._there = {
-                group: [names[v.ref()] for v in of(net)] for group, of in _GROUPS.items()
-            }
-            self._kept_there = [names[v.ref()] for v in net.kept]
-        with spec.outline() as net:
-            own = self._method.piece_of
-            names = {
-                v.ref(): (own(n), i) for n, p in net.parts.items() for i, v in enumerate(p.weights)
-            }
-            self._here = {group: [names[v.ref()] for v in of(net)] for group, of in _GROUPS.items()}
-            self._kept_here = [names[v.ref()] for v in net.kept]
+        self._there, self._kept_there = _places(plain, lambda piece: piece)
+        self._here, self._kept_here = _places(spec, self._method.piece_of)
 
     def server(self, initial: ServerState, trained: ServerState) -> ServerState:
         """The server's state, with two equal models.
@@ -118,3 +103,20 @@ class Adopted:
         return state._replace(
             weights=weights, server=tf.nest.map_structure(np.asarray, ordered(server))
         )
+
+
+def _places(
+    spec: TrainingSpec, piece_of: Callable[[str], str]
+) -> tuple[dict[str, list[_Place]], list[_Place]]:
+    """The variables of the weights, by group, and those that clients keep."""
+    with spec.outline() as net:
+        places = {
+            variable.ref(): (piece_of(name), number)
+            for name, part in net.parts.items()
+            for number, variable in enumerate(part.weights)
+        }
+        weights = {
+            group: [places[variable.ref()] for variable in variables]
+            for group, variables in variables_of(net).items()
+        }
+        return weights, [places[variable.ref()] for variable in net.kept]
