@@ -155,9 +155,7 @@ class PersonalModels:
 
     def __init__(self, simulation: Simulation, *, local_epochs: bool = True):
         self._simulation = simulation
-        self._personalize = build_personalization(
-            simulation.spec, simulation.process, local_epochs=local_epochs
-        )
+        self._personalize = build_personalization(simulation.process, local_epochs=local_epochs)
         # Created last: a Keras network stops working if TFF creates others in graphs later.
         self._evaluation = PersonalEvaluation(simulation.spec)
 

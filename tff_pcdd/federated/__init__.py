@@ -14,8 +14,11 @@ with epy.lazy_api_imports(globals()):
     from tff_pcdd.federated.evaluation import GlobalEvaluation, PersonalEvaluation
     from tff_pcdd.federated.local_training import LocalTraining
     from tff_pcdd.federated.local_work import LocalWork
-    from tff_pcdd.federated.logits import build_global_logits, build_personal_logits
-    from tff_pcdd.federated.personalization import build_personalization
+    from tff_pcdd.federated.outputs import (
+        build_global_logits,
+        build_personal_logits,
+        build_personalization,
+    )
     from tff_pcdd.federated.process import FederatedProcess, build_process
     from tff_pcdd.federated.schedules import Schedule
     from tff_pcdd.federated.server_optimizers import ServerOptimizer

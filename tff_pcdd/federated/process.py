@@ -40,8 +40,8 @@ from tff_pcdd.runtime import _tf_private
 class FederatedProcess:
     """The TFF computations of one method on one task; the module's docstring has their types.
 
-    `evaluate_before` is traced when it is first used, if the method has a global model: a run needs
-    it only for methods without one.
+    `evaluate_before` is traced when it is first used, if the method has a global model: few runs
+    need it then.
 
     Attributes:
         tensors: what the computations consist of.
@@ -138,7 +138,7 @@ def build_process(
         initialize=initialize,
         initial_client_state=tensors.initial_client_state,
         next=_compose_next(tensors, aggregation, state_type),
-        evaluate_global=_compose_global_evaluation(tensors, state_type),
+        evaluate_global=compose_global_evaluation(tensors.evaluate_global, state_type),
         evaluate_personal=compose_at_clients(tensors, tensors.evaluate_personal, state_type),
         update_bytes=aggregator.upload_bytes(tensor_sizes(result_type["update"]))
         + count_bytes(result_type["statistics"]),
@@ -268,15 +268,21 @@ def _compose_next(
     return next_round
 
 
-def _compose_global_evaluation(
-    tensors: TensorComputations, state_type: tff.Type
-) -> tff.Computation:
-    """Evaluation of the global model on examples at the server."""
-    _, examples_type = tensors.evaluate_global.type_signature.parameter
+def compose_global_evaluation(compute: tff.Computation, state_type: tff.Type) -> tff.Computation:
+    """Composes what the server computes from the global model and examples.
+
+    Args:
+        compute: (weights, examples → result).
+        state_type: the type of the server's state.
+
+    Returns:
+        A computation (server_state@SERVER, examples@SERVER → result@SERVER).
+    """
+    _, examples_type = compute.type_signature.parameter
 
     @tff.federated_computation(state_type, tff.FederatedType(examples_type, tff.SERVER))
     def evaluate_global(state, examples):
-        return tff.federated_map(tensors.evaluate_global, (state.weights, examples))
+        return tff.federated_map(compute, (state.weights, examples))
 
     return evaluate_global
 

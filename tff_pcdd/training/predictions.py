@@ -97,10 +97,10 @@ def global_logits(simulation: Simulation) -> Logits | None:
     Returns:
         None if the method has no global model.
     """
-    spec, federation = simulation.spec, simulation.federation
-    if not spec.method.has_global_model:
+    federation = simulation.federation
+    if not simulation.spec.method.has_global_model:
         return None
-    compute = federated.build_global_logits(spec, simulation.process)
+    compute = federated.build_global_logits(simulation.process)
 
     def answer(examples: data.Examples) -> np.ndarray:
         return np.asarray(simulation.invoke(compute, simulation.state, as_arrays(examples)))
@@ -110,7 +110,7 @@ def global_logits(simulation: Simulation) -> Logits | None:
 
 def personal_logits(simulation: Simulation) -> list[Logits]:
     """The logits of all clients' personal models for their own samples, after the local epochs."""
-    compute = federated.build_personal_logits(simulation.spec, simulation.process)
+    compute = federated.build_personal_logits(simulation.process)
     none = np.zeros([0, simulation.federation.num_classes], np.float32)
     return [
         Logits(np.asarray(found["test"]), np.asarray(found.get("validation", none)))
