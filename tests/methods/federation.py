@@ -9,7 +9,8 @@ from tests import support
 from tff_pcdd.federated import ClientWork, PersonalEvaluation, ServerWork, make_message
 from tff_pcdd.federated import state as states
 from tff_pcdd.federated.records import ClientData
-from tff_pcdd.federated.weights import WeightsChange, assign, load
+from tff_pcdd.federated.weights import WeightsChange, load
+from tff_pcdd.methods.network import assign
 
 
 class Federation:

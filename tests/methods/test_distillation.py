@@ -7,8 +7,8 @@ import tensorflow as tf
 from tests import support
 from tff_pcdd import draws, losses, methods
 from tff_pcdd.federated import state as states
-from tff_pcdd.federated.weights import assign
 from tff_pcdd.methods._shared.generator import adam_step
+from tff_pcdd.methods.network import assign
 
 BATCH = methods.Batch(
     tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), tf.constant([0, 1])

@@ -19,8 +19,9 @@ from tff_pcdd.federated import (
     initialization,
     make_message,
 )
-from tff_pcdd.federated.weights import all_finite, assign, load
+from tff_pcdd.federated.weights import all_finite, load
 from tff_pcdd.methods import Network
+from tff_pcdd.methods.network import assign
 from tff_pcdd.training import Simulation
 
 

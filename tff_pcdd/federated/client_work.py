@@ -15,9 +15,9 @@ from tff_pcdd.federated.records import ClientData, ClientState, Message
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
-from tff_pcdd.federated.weights import WeightsChange, all_finite, can_be_summed, read, subtract
+from tff_pcdd.federated.weights import WeightsChange, all_finite, can_be_summed, subtract
 from tff_pcdd.methods.calibrated import Calibrated
-from tff_pcdd.methods.network import Network
+from tff_pcdd.methods.network import Network, read
 from tff_pcdd.methods.records import Client
 
 

@@ -27,8 +27,8 @@ from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.records import ClientData, ClientState, Message
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
-from tff_pcdd.federated.weights import load, read
-from tff_pcdd.methods.network import Network
+from tff_pcdd.federated.weights import load
+from tff_pcdd.methods.network import Network, read
 from tff_pcdd.methods.records import Client
 
 

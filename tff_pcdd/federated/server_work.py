@@ -15,7 +15,8 @@ from tff_pcdd.federated.records import ClientData, ClientState, Message, ServerS
 from tff_pcdd.federated.state import OPTIMIZER, ordered, without_optimizer
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
-from tff_pcdd.federated.weights import WeightsChange, add, can_be_summed, load, read
+from tff_pcdd.federated.weights import WeightsChange, add, can_be_summed, load
+from tff_pcdd.methods.network import read
 from tff_pcdd.methods.records import Phase
 
 # Part of the seeds of the server's own random draws.

@@ -12,9 +12,9 @@ from tff_pcdd.federated import initialization
 from tff_pcdd.federated.records import ClientState, Message, ServerState
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
-from tff_pcdd.federated.weights import load, read, weights_of
+from tff_pcdd.federated.weights import load, weights_of
 from tff_pcdd.methods.contract import Method
-from tff_pcdd.methods.network import Network
+from tff_pcdd.methods.network import Network, read
 
 # The entry of the server optimizer's tensors among those of the method at the server; not sent.
 OPTIMIZER = "server_optimizer"

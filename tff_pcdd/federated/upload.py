@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.training_spec import TrainingSpec
-from tff_pcdd.federated.weights import read
+from tff_pcdd.methods.network import read
 from tff_pcdd.methods.records import Client
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tff_pcdd.methods.network import Network
+from tff_pcdd.methods.network import Network, assign, read
 
 
 class WeightsChange(NamedTuple):
@@ -31,17 +31,6 @@ class WeightsChange(NamedTuple):
     trainable: Sequence[tf.Tensor]
     mirrored: Sequence[tf.Tensor]
     statistics: Sequence[tf.Tensor]
-
-
-def assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
-    """Sets every variable to its value."""
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
-
-
-def read(variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
-    """The values of variables, as tensors that later assignments do not change."""
-    return [tf.identity(variable) for variable in variables]
 
 
 def variables_of(net: Network) -> OrderedDict[str, list[tf.Variable]]:

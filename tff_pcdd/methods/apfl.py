@@ -38,7 +38,7 @@ from etils import epy
 from tff_pcdd.methods._shared.gradients import gradients_at, with_gradients
 from tff_pcdd.methods._shared.own_model import OwnModelMethod
 from tff_pcdd.methods.contract import register
-from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.methods.network import Placement, assign, cross_entropy
 from tff_pcdd.methods.records import Phase
 from tff_pcdd.settings import option
 
@@ -101,5 +101,4 @@ class APFL(OwnModelMethod):
 
     def personalize(self, net, client):
         _, pairs, mixture = self._mixed(net)
-        for (_, v), value in zip(pairs, mixture, strict=True):
-            v.assign(value)
+        assign([v for _, v in pairs], mixture)

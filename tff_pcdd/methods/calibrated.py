@@ -14,7 +14,14 @@ from tff_pcdd.methods import head_calibration
 from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.fedavg import FedAvg
 from tff_pcdd.methods.head_calibration import HeadCalibration
-from tff_pcdd.methods.network import Network, Placement, linear_head, moves, owned_weights
+from tff_pcdd.methods.network import (
+    Network,
+    Placement,
+    assign,
+    linear_head,
+    moves,
+    owned_weights,
+)
 from tff_pcdd.methods.records import Client, Phase, TaskSpec, Upload
 
 with epy.lazy_imports():
@@ -459,5 +466,4 @@ class Calibrated:
 def _copy(source: Network, target: Network, names: Sequence[str]) -> None:
     """Assigns the values of pieces to those of the same names in another network."""
     for name in names:
-        for variable, value in zip(target[name].weights, source[name].weights, strict=True):
-            variable.assign(value)
+        assign(target[name].weights, source[name].weights)

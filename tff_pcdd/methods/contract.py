@@ -56,7 +56,7 @@ from typing import Any, ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.network import Network, Placement, cross_entropy, linear_head
+from tff_pcdd.methods.network import Network, Placement, cross_entropy, linear_head, read
 from tff_pcdd.methods.records import Batch, Client, Phase, TaskSpec, Upload
 from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import option
@@ -250,7 +250,7 @@ class Method(Component):
     def initial_personal(self, net: Network, seed: tf.Tensor) -> list[tf.Tensor]:
         """Initial values of a client's personal variables, by default the same for all clients."""
         del seed
-        return [tf.identity(variable) for variable in net.personal.all]
+        return read(net.personal.all)
 
     def update(self, net: Network, client: Client) -> list[tf.Tensor]:
         """The change of the shared trainable variables that the client uploads."""

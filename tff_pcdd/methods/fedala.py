@@ -29,7 +29,7 @@ from etils import epy
 
 from tff_pcdd.methods._shared.gradients import gradients_of, with_gradients
 from tff_pcdd.methods.contract import Method, register
-from tff_pcdd.methods.network import Placement, cross_entropy, owned_weights
+from tff_pcdd.methods.network import Placement, assign, cross_entropy, owned_weights
 from tff_pcdd.methods.records import Phase, Upload
 from tff_pcdd.settings import option
 
@@ -136,8 +136,7 @@ class FedALA(Method):
     def upload(self, net, client, reduce):
         if not self.layers:
             return super().upload(net, client, reduce)
-        for variable, previous in zip(self._upper(net.parts), net[_PREVIOUS].tensors, strict=True):
-            previous.assign(variable)
+        assign(net[_PREVIOUS].tensors, self._upper(net.parts))
         trains = tf.cast(tf.reduce_any(client.class_counts > 0), tf.float32)
         return Upload({}, {"trained": tf.maximum(client.state["trained"], trains)})
 

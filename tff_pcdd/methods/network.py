@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epy
@@ -241,6 +241,17 @@ def renamed(
 ) -> dict[str, tf.keras.layers.Layer]:
     """Pieces under the names `<prefix><name>`, which make them copies of the pieces `<name>`."""
     return {f"{prefix}{name}": part for name, part in parts.items()}
+
+
+def assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
+    """Sets every variable to its value."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def read(variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
+    """The values of variables, as tensors that later assignments do not change."""
+    return [tf.identity(variable) for variable in variables]
 
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from etils import epy
 
+from tff_pcdd.methods.network import assign, read
+
 with epy.lazy_imports():
     import tensorflow as tf
 
@@ -44,10 +46,10 @@ def gradients_at(
         unchanged: variables that computing the loss must not change, such as the statistics of
             normalization layers; they are set to their own values again as well.
     """
-    own = [tf.identity(variable) for variable in (*variables, *unchanged)]
-    _assign(variables, values)
+    own = read((*variables, *unchanged))
+    assign(variables, values)
     result = gradients_of(loss, variables)
-    _assign((*variables, *unchanged), own)
+    assign((*variables, *unchanged), own)
     return result
 
 
@@ -60,8 +62,3 @@ def with_gradients(
         for variable, gradient in zip(variables, gradients, strict=True)
     ]
     return tf.stop_gradient(value) + tf.add_n(zeros)
-
-
-def _assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
