@@ -186,9 +186,8 @@ def test_results_equal_those_of_the_worker(reference, ours, computation, argumen
     _assert_same(_within(ours, computation, *arguments), expected)
 
 
-def test_number_of_clients_without_arguments(reference):
-    with_three = inprocess.create_context(default_num_clients=3)
-    at_server, at_clients = _within(with_three, _evals)
+def test_clients_without_arguments(ours):
+    at_server, at_clients = ours.evaluate(_evals, None, 3)
     _assert_same([at_server] * 3, at_clients)
 
 
@@ -529,8 +528,6 @@ def test_checks_options():
     with pytest.raises(SettingError, match="at least 1") as error:
         inprocess.create_context(client_parallelism=0)
     assert (error.value.setting, error.value.value) == ("client_parallelism", 0)
-    with pytest.raises(ValueError, match="default_num_clients"):
-        inprocess.create_context(default_num_clients=-1)
 
 
 def _resident_megabytes():

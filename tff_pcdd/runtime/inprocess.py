@@ -58,7 +58,6 @@ def create_context(
     *,
     client_parallelism: int | None = None,
     devices: Sequence[str] = (),
-    default_num_clients: int = 0,
 ) -> "InProcessContext":
     """Creates an execution context for `tff.framework.set_default_context`.
 
@@ -67,11 +66,9 @@ def create_context(
             the number of devices. The default is one per GPU, or one per CPU core up to eight.
         devices: logical devices such as "CPU:1" or "GPU:0"; by default all GPUs, or the CPU if
             there are none.
-        default_num_clients: number of clients if no argument is placed at clients.
 
     Raises:
         SettingError: TensorFlow has no such device, or `client_parallelism` is not positive.
-        ValueError: `default_num_clients` is negative.
     """
     _tf_private.prepare()
     logical = {
@@ -90,9 +87,7 @@ def create_context(
         client_parallelism = max(len(names), cores if "CPU" in names[0] else 1)
     if client_parallelism < 1:
         raise SettingError("client_parallelism", client_parallelism, "must be at least 1")
-    if default_num_clients < 0:
-        raise ValueError(f"default_num_clients must not be negative, found {default_num_clients}.")
-    return InProcessContext(_Workers(names, client_parallelism), default_num_clients)
+    return InProcessContext(_Workers(names, client_parallelism))
 
 
 class InProcessContext(tff.framework.SyncContext):
@@ -107,9 +102,8 @@ class InProcessContext(tff.framework.SyncContext):
     tensor_float_32 = False
     deterministic = False
 
-    def __init__(self, workers: "_Workers", default_num_clients: int):
+    def __init__(self, workers: "_Workers"):
         self._workers = workers
-        self._default_num_clients = default_num_clients
         on_host = all("CPU" in name for name in workers.devices)
         self._computations = Computations(functools.partial(translate, on_host=on_host))
         self._running: set[_graphs.Cancellation] = set()
@@ -118,7 +112,7 @@ class InProcessContext(tff.framework.SyncContext):
         """Called by TFF with a computation and its argument."""
         parameter, result_type = comp.type_signature.parameter, comp.type_signature.result
         counts = _tff_private.infer_cardinalities(arg, parameter)
-        num_clients = counts.get(tff.CLIENTS, self._default_num_clients)
+        num_clients = counts.get(tff.CLIENTS, 0)
         cancel = _graphs.Cancellation()
         # This thread can be interrupted while it waits, and not while TensorFlow computes in it.
         future = self._workers.submit_server(self._call, comp, arg, num_clients, cancel)
