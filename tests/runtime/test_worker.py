@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 from tests import preloaded
 from tff_pcdd import runtime
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime import launcher, process, worker
+from tff_pcdd.runtime import launcher, worker, worker_process
 
 pytestmark = pytest.mark.integration
 
@@ -43,8 +43,8 @@ print(count(int(sys.argv[1])), flush=True)
 """
 _WAITS = """
 import sys, time
-from tff_pcdd.runtime import process
-worker = process.WorkerProcess(process.find_binary(), process.unused_port())
+from tff_pcdd.runtime.worker_process import WorkerProcess, find_binary, unused_port
+worker = WorkerProcess(find_binary(), unused_port())
 print(worker.pid, flush=True)
 if sys.argv[1] == "raise":
     raise ValueError("as planned")
@@ -208,7 +208,7 @@ def test_missing_binary(tmp_path, monkeypatch):
     missing = tmp_path / "nowhere"
     with pytest.raises(runtime.RuntimeStartError, match="nowhere is not a file"):
         worker.create_context(binary=missing, insecure=True)
-    monkeypatch.setenv(process.BINARY_VARIABLE, str(missing))
+    monkeypatch.setenv(worker_process.BINARY_VARIABLE, str(missing))
     with pytest.raises(runtime.RuntimeStartError, match="nowhere is not a file"):
         worker.create_context(insecure=True)
 

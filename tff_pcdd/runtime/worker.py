@@ -29,14 +29,14 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import WorkerDiedError, launcher
 from tff_pcdd.runtime._native import compile_to_native
 from tff_pcdd.runtime._tff_private import end_event_loop, executor_pb2_grpc
-from tff_pcdd.runtime.process import (
+from tff_pcdd.runtime.processes import temporary_directory
+from tff_pcdd.runtime.worker_process import (
     CHANNEL_OPTIONS,
     WorkerProcess,
     find_binary,
     unused_port,
     wait_until_ready,
 )
-from tff_pcdd.runtime.processes import temporary_directory
 
 _EXECUTORS_KEPT = 10
 # Any port will do: nothing else listens in the worker's own network.
