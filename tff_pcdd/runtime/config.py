@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
 
 from etils import epy
 
@@ -65,8 +64,3 @@ class RuntimeConfig(Component):
 
 
 registry: Registry[RuntimeConfig] = Registry("runtime", "tff_pcdd.runtime.backends")
-
-
-def join_names(value: Any) -> Any:
-    """Joins a list or tuple of names by commas, as settings have them; keeps any other value."""
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from etils import epy
 
 from tff_pcdd import machine
-from tff_pcdd.runtime.config import RuntimeConfig, join_names, registry
+from tff_pcdd.runtime.config import RuntimeConfig, registry
 from tff_pcdd.settings import option, split_names
 
 with epy.lazy_imports():
@@ -57,7 +57,8 @@ class InProcess(RuntimeConfig):
     )
 
     def __post_init__(self):
-        object.__setattr__(self, "devices", join_names(self.devices))
+        if isinstance(self.devices, (list, tuple)):
+            object.__setattr__(self, "devices", ",".join(map(str, self.devices)))
         super().__post_init__()
 
     def slow_bfloat16(self) -> str | None:
