@@ -58,7 +58,7 @@ class APFL(OwnModelMethod):
     name = "apfl"
     degenerate: ClassVar = {"alpha": 0.0, "adaptive": False, "client_weighting": "samples"}
     tuning: ClassVar = {"alpha": (0.25, 0.5, 0.75)}
-    published_weighting: ClassVar[str] = "uniform"
+    published_weighting = "uniform"
 
     alpha: float = option(
         0.5, "α, share of the client's own network in the mixture.", minimum=0, maximum=1

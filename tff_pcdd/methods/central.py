@@ -13,7 +13,6 @@ personal model is that model, before and after a client's local epochs.
 """
 
 import dataclasses
-from typing import ClassVar
 
 from tff_pcdd.methods.contract import Method, register
 
@@ -24,5 +23,5 @@ class Central(Method):
     """One model is trained on the samples of all clients: a baseline for federated methods."""
 
     name = "central"
-    baseline: ClassVar[bool] = True
-    pools_samples: ClassVar[bool] = True
+    baseline = True
+    pools_samples = True

@@ -34,7 +34,7 @@ class Ditto(OwnModelMethod):
 
     name = "ditto"
     degenerate: ClassVar = {"client_weighting": "samples"}
-    published_weighting: ClassVar[str] = "uniform"
+    published_weighting = "uniform"
     tuning: ClassVar = {"pull": (0.1, 1.0, 2.0)}
 
     pull: float = option(1.0, "λ, weight of the squared distance to the global model.", minimum=0)

@@ -11,7 +11,6 @@ over clients is unweighted, as in the authors' code.
 """
 
 import dataclasses
-from typing import ClassVar
 
 from tff_pcdd.methods._shared.fixed_head import FixedHeadMethod
 from tff_pcdd.methods.contract import register
@@ -25,7 +24,7 @@ class FedBABU(FixedHeadMethod):
     """FedAvg of the backbone, with a head that is never trained."""
 
     name = "fedbabu"
-    published_weighting: ClassVar[str] = "uniform"
+    published_weighting = "uniform"
 
     finetune: str = option(
         "full",

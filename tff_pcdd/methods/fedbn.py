@@ -15,7 +15,6 @@ does the same for any other method.
 """
 
 import dataclasses
-from typing import ClassVar
 
 from tff_pcdd.methods.contract import Method, register
 from tff_pcdd.methods.network import Placement, is_batch_norm
@@ -27,7 +26,7 @@ class FedBN(Method):
     """FedAvg in which each client keeps its batch normalization."""
 
     name = "fedbn"
-    published_weighting: ClassVar[str] = "uniform"
+    published_weighting = "uniform"
 
     def placement(self, part, layer):
         return Placement.MIRRORED if is_batch_norm(layer) else Placement.SHARED

@@ -50,8 +50,8 @@ class FedDC(Method):
     """FedAvg with a drift and a gradient control at each client."""
 
     name = "feddc"
-    published_weighting: ClassVar[str] = "uniform"
-    assumes_sgd: ClassVar[bool] = True
+    published_weighting = "uniform"
+    assumes_sgd = True
     tuning: ClassVar = {"alpha": (0.001, 0.01, 0.1)}
 
     alpha: float = option(0.01, "α, weight of the drift's quadratic term.", above=0)

@@ -44,7 +44,7 @@ class FedDecorr(Method):
     """FedAvg with a penalty on correlations between features."""
 
     name = "feddecorr"
-    metric_names: ClassVar[tuple[str, ...]] = ("correlation",)
+    metric_names = ("correlation",)
     degenerate: ClassVar = {"beta": 0.0}
     tuning: ClassVar = {"beta": (0.01, 0.05, 0.1)}
 

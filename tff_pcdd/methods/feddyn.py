@@ -36,7 +36,7 @@ class FedDyn(Method):
     """FedAvg with a dual variable at each client and a correction at the server."""
 
     name = "feddyn"
-    published_weighting: ClassVar[str] = "uniform"
+    published_weighting = "uniform"
     tuning: ClassVar = {"alpha": (0.001, 0.01, 0.1)}
 
     alpha: float = option(0.01, "α, weight of the dynamic regularizer.", above=0)

@@ -39,7 +39,7 @@ class FedETF(FixedHeadMethod):
 
     name = "fedetf"
     # The step sizes of the fine-tuning are those of SGD.
-    assumes_sgd: ClassVar[bool] = True
+    assumes_sgd = True
     tuning: ClassVar = {"temperature": (1.0, 4.0, 16.0)}
 
     temperature: float = option(

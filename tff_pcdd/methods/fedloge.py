@@ -52,7 +52,7 @@ class FedLoGe(Method):
 
     name = "fedloge"
     tuning: ClassVar = {"norm": (0.1, 1.0, 2.0)}
-    linear_head: ClassVar[str] = "psi"
+    linear_head = "psi"
 
     norm: float = option(2.0, "γ, length of the frame's columns (authors' code: 0.1).", above=0)
     sparsity: float = option(

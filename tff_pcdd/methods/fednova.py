@@ -16,7 +16,6 @@ than one, which could make a variance negative.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from etils import epy
 
@@ -50,7 +49,7 @@ class FedNova(Method):
     """FedAvg of changes that are divided by the number of effective local steps."""
 
     name = "fednova"
-    assumes_sgd: ClassVar[bool] = True
+    assumes_sgd = True
 
     def _effective_steps(self, client):
         return accumulated_weight(client.steps, client.optimizer.momentum)

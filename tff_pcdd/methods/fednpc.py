@@ -49,7 +49,7 @@ class RandomFeatures(HeadCalibration):
     """Re-trains the head on Gaussian noise with random labels."""
 
     name = "fednpc"
-    uses_features: ClassVar[bool] = False
+    uses_features = False
     tuning: ClassVar = {"epochs": (3, 9, 14)}
 
     epochs: int = option(

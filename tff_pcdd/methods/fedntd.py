@@ -36,7 +36,7 @@ class FedNTD(ReceivedModelMethod):
     """FedAvg with distillation of the global model over all classes except the true one."""
 
     name = "fedntd"
-    metric_names: ClassVar[tuple[str, ...]] = ("distillation",)
+    metric_names = ("distillation",)
     degenerate: ClassVar = {"beta": 0.0}
     tuning: ClassVar = {"beta": (0.3, 1.0, 3.0)}
 

@@ -39,7 +39,7 @@ class FedProc(PrototypeMethod):
 
     name = "fedproc"
     metric_names = ("contrast",)
-    has_schedule: ClassVar[bool] = True
+    has_schedule = True
     degenerate: ClassVar = {"contrast_weight": 0.0, "projection_width": 0}
     tuning: ClassVar = {"contrast_weight": (0.1, 0.5, 1.0)}
 

@@ -63,8 +63,8 @@ class FedReLa(Method):
     """FedAvg whose clients, late in training, give some samples the labels of rarer classes."""
 
     name = "fedrela"
-    metric_names: ClassVar[tuple[str, ...]] = ("relabeled",)
-    has_schedule: ClassVar[bool] = True
+    metric_names = ("relabeled",)
+    has_schedule = True
     degenerate: ClassVar = {"share": 0.0, "rate_factor": 1.0}
     # The default first: until the labels change, all values are the same run, and of equal settings
     # the first one goes on after the rungs of a sweep. Without rungs, all are compared.

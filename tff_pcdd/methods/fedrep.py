@@ -25,7 +25,7 @@ class FedRep(FedPer):
     """FedPer that trains the head before the backbone."""
 
     name = "fedrep"
-    published_weighting: ClassVar[str] = "uniform"
+    published_weighting = "uniform"
     tuning: ClassVar = {"body_epochs": (1, 2, 4)}
 
     body_epochs: int = option(

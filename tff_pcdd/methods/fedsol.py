@@ -49,7 +49,7 @@ class FedSOL(ReceivedModelMethod):
     """FedAvg with gradients at weights that are perturbed away from the received model."""
 
     name = "fedsol"
-    metric_names: ClassVar[tuple[str, ...]] = ("divergence",)
+    metric_names = ("divergence",)
     degenerate: ClassVar = {"rho": 0.0}
     tuning: ClassVar = {"rho": (0.5, 1.0, 2.0)}
 

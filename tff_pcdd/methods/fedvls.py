@@ -53,7 +53,7 @@ class FedVLS(ReceivedModelMethod):
     """FedAvg with a balanced softmax and terms that protect the classes that a client lacks."""
 
     name = "fedvls"
-    metric_names: ClassVar[tuple[str, ...]] = ("distillation", "suppression")
+    metric_names = ("distillation", "suppression")
     tuning: ClassVar = {"distillation": (0.1, 0.5, 1.0)}
 
     distillation: float = option(0.1, "λ, weight of the distillation of vacant classes.", minimum=0)

@@ -68,10 +68,10 @@ class FedYoYo(ReceivedModelMethod):
     """FedAvg with self-distillation between views and logits adjusted by effective numbers."""
 
     name = "fedyoyo"
-    metric_names: ClassVar[tuple[str, ...]] = ("distillation",)
+    metric_names = ("distillation",)
     degenerate: ClassVar = {"tau": 0.0, "distillation": 0.0, "strong_view": False}
     tuning: ClassVar = {"distillation": (1.0, 4.0, 8.0)}
-    needs_images: ClassVar[bool] = True
+    needs_images = True
 
     distillation: float = option(
         4.0, "λ, weight of the distillation between the views; needs the strong view.", minimum=0

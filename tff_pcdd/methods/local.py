@@ -11,7 +11,6 @@ network, before and after further local epochs, as for the other methods.
 """
 
 import dataclasses
-from typing import ClassVar
 
 from tff_pcdd.methods.contract import Method, register
 from tff_pcdd.methods.network import Placement
@@ -23,7 +22,7 @@ class Local(Method):
     """Every client trains alone: a baseline for federated methods."""
 
     name = "local"
-    baseline: ClassVar[bool] = True
+    baseline = True
     has_global_model = False
 
     def placement(self, part, layer):

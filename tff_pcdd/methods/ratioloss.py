@@ -52,7 +52,7 @@ class RatioLoss(Method):
 
     name = "ratioloss"
     degenerate: ClassVar = {"alpha": 1.0, "beta": 0.0, "client_weighting": "samples"}
-    published_weighting: ClassVar[str] = "uniform"
+    published_weighting = "uniform"
     tuning: ClassVar = {"beta": (0.01, 0.1, 1.0)}
 
     alpha: float = option(1.0, "α, weight of every sample.", above=0)

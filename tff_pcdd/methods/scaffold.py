@@ -52,8 +52,8 @@ class Scaffold(Method):
     name = "scaffold"
     degenerate: ClassVar = {"control": False, "client_weighting": "samples"}
     tuning: ClassVar = {"server_step": (0.5, 1.0, 1.5)}
-    published_weighting: ClassVar[str] = "uniform"
-    assumes_sgd: ClassVar[bool] = True
+    published_weighting = "uniform"
+    assumes_sgd = True
 
     server_step: float = option(
         1.0, "Server's step η_g, by which the mean change of the cohort is multiplied.", above=0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from etils import epy
 
@@ -32,8 +32,8 @@ class DP(Aggregator):
     """The mean with differential privacy, as `tff.learning.dp_aggregator`."""
 
     name = "dp"
-    equal_weights: ClassVar[bool] = True
-    uniform_cohorts: ClassVar[bool] = True
+    equal_weights = True
+    uniform_cohorts = True
 
     noise_multiplier: float = option(
         1.0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from etils import epy
 
@@ -19,7 +18,7 @@ class Mean(Aggregator):
     """The weighted mean."""
 
     name = "mean"
-    accepts_all: ClassVar[bool] = True
+    accepts_all = True
 
     def factory(self, cohort_size: int) -> tff.aggregators.WeightedAggregationFactory:
         del cohort_size
