@@ -21,7 +21,7 @@ from tff_pcdd.diagnostics import Diagnostics
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.accuracies import metric_columns
-from tff_pcdd.experiment.client_store import ClientStateStore, MemoryStore
+from tff_pcdd.experiment.client_store import MemoryStore
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.evaluation_schedule import Due, EvaluationSchedule
 from tff_pcdd.experiment.history import History, evaluated_as_last
@@ -295,9 +295,7 @@ class Run:
         files.remove_leftovers(self.directory, "**/.*.tmp", alone=True)
         # Again, because the directory may have changed.
         self._identify()
-        prepare_more_rounds(
-            self.directory, self.config, self._checkpoints, self._schedule, self.simulation.store
-        )
+        self._prepare_more_rounds()
         resumed = bool(self._checkpoints.rounds())
         if not resumed and not is_fresh:
             self._start_afresh()
@@ -308,6 +306,69 @@ class Run:
         self._checkpoints.forget_after(self.simulation.round)
         self.simulation.store.forget_after(self.simulation.round)
         self._stop_if_hopeless()
+
+    def _prepare_more_rounds(self) -> None:
+        """Turns a run of fewer rounds into an unfinished one, before its config.json is replaced.
+
+        It continues as if it had been planned for that many from the start. The last round of a run
+        is evaluated in full. If it would have been evaluated differently in the longer run, its
+        checkpoint is deleted, so that it is computed again.
+
+        Raises:
+            SettingError: there is no checkpoint to continue from, or it has no earlier rounds, or
+                the run keeps its client states in the other kind of store.
+            DataError: the run was made with other data.
+            WriteError: the directory cannot be changed.
+        """
+        directory, rounds = self.directory, self.config.training.rounds
+        planned = fewer_rounds(directory, self.config)
+        if planned is None:
+            return
+        # Before anything is deleted.
+        newest = self._checkpoints.check(self.simulation.store)
+        history = History.parse(newest.metrics if newest else "")
+        # In runs of earlier versions, the first row is that of the first evaluation.
+        if len(history) and history[0]["round"] > self.config.evaluation.eval_every:
+            raise SettingError(
+                "rounds",
+                rounds,
+                f"{directory} has only round {history[0]['round']}, after which its head was "
+                "re-trained; name another directory to train with the calibration from the start",
+            )
+        saved = self._checkpoints.rounds()
+        if saved and saved[-1] == planned and not self._is_ordinary(planned):
+            earlier = [number for number in saved[:-1] if self._checkpoints.is_intact(number)]
+            # The first round is computed again like any other.
+            if not earlier and planned > 1:
+                only = "only checkpoint" if len(saved) == 1 else "only intact checkpoint"
+                raise SettingError(
+                    "rounds",
+                    rounds,
+                    f"the {only} in {directory} is that of round {planned}, which was evaluated "
+                    "as the last one; overwrite the run",
+                )
+            _logger.warning(
+                "round %d, the last one of %d planned rounds, is computed again: in %d rounds it "
+                "is evaluated differently",
+                planned,
+                planned,
+                rounds,
+            )
+            self._checkpoints.forget_after(earlier[-1] if earlier else 0)
+        # What else the shorter run has measured is not of the longer one either.
+        for name in (SUMMARY, *answer_files(predictions=True)):
+            files.remove(directory / name)
+
+    def _is_ordinary(self, round_number: int) -> bool:
+        """Whether a round has the same evaluations if it is not the last one."""
+        columns = ""
+        # A damaged checkpoint is not used anyway.
+        with contextlib.suppress(DataError):
+            manifest = manifests.read(self.directory / CHECKPOINTS, round_number)
+            columns = manifest.metrics.partition("\n")[0]
+        due = self._schedule.after_round(round_number)
+        # Some diagnostics are measured in the last round only.
+        return "diag_" not in columns and due.globally and due.after
 
     def _start_afresh(self) -> None:
         """Returns to the state before the first round, if an earlier call of `train` has left it.
@@ -437,84 +498,6 @@ class Run:
             for client in self.diagnostics.clients
         ]
         return self.diagnostics.measure(simulation.state, clients, slow=slow)
-
-
-# More rounds for a run: it continues as if it had been planned for that many from the start.
-
-
-def prepare_more_rounds(
-    directory: Path,
-    config: ExperimentConfig,
-    checkpoints: CheckpointManager,
-    schedule: EvaluationSchedule,
-    store: ClientStateStore,
-) -> None:
-    """Turns a run of fewer rounds into an unfinished one, before its config.json is replaced.
-
-    The last round of a run is evaluated in full. If it would have been evaluated differently in the
-    longer run, its checkpoint is deleted, so that it is computed again.
-
-    Args:
-        directory: the directory of the run, which this process has locked.
-        config: the settings of the longer run.
-        checkpoints: the checkpoints of the run.
-        schedule: what is evaluated after each round but the last one.
-        store: the client states of the longer run.
-
-    Raises:
-        SettingError: there is no checkpoint to continue from, or it has no earlier rounds, or the
-            run keeps its client states in the other kind of store.
-        DataError: the run was made with other data.
-        WriteError: the directory cannot be changed.
-    """
-    planned = fewer_rounds(directory, config)
-    if planned is None:
-        return
-    # Before anything is deleted.
-    newest = checkpoints.check(store)
-    history = History.parse(newest.metrics if newest else "")
-    # In runs of earlier versions, the first row is that of the first evaluation.
-    if len(history) and history[0]["round"] > config.evaluation.eval_every:
-        raise SettingError(
-            "rounds",
-            config.training.rounds,
-            f"{directory} has only round {history[0]['round']}, after which its head was "
-            "re-trained; name another directory to train with the calibration from the start",
-        )
-    saved = checkpoints.rounds()
-    if saved and saved[-1] == planned and not _is_ordinary(planned, directory, schedule):
-        earlier = [number for number in saved[:-1] if checkpoints.is_intact(number)]
-        # The first round is computed again like any other.
-        if not earlier and planned > 1:
-            only = "only checkpoint" if len(saved) == 1 else "only intact checkpoint"
-            raise SettingError(
-                "rounds",
-                config.training.rounds,
-                f"the {only} in {directory} is that of round {planned}, which was "
-                "evaluated as the last one; overwrite the run",
-            )
-        _logger.warning(
-            "round %d, the last one of %d planned rounds, is computed again: in %d rounds it is "
-            "evaluated differently",
-            planned,
-            planned,
-            config.training.rounds,
-        )
-        checkpoints.forget_after(earlier[-1] if earlier else 0)
-    # What else the shorter run has measured is not of the longer one either.
-    for name in (SUMMARY, *answer_files(predictions=True)):
-        files.remove(directory / name)
-
-
-def _is_ordinary(round_number: int, directory: Path, schedule: EvaluationSchedule) -> bool:
-    """Whether a round has the same evaluations if it is not the last one."""
-    columns = ""
-    # A damaged checkpoint is not used anyway.
-    with contextlib.suppress(DataError):
-        columns = manifests.read(directory / CHECKPOINTS, round_number).metrics.partition("\n")[0]
-    due = schedule.after_round(round_number)
-    # Some diagnostics are measured in the last round only.
-    return "diag_" not in columns and due.globally and due.after
 
 
 # The callbacks of a run in a directory, in their order.
