@@ -283,11 +283,8 @@ class Run:
         values = {**self.simulation.evaluate(), **self.diagnose(), **measured}
         row = self.history.append({"round": self.simulation.round, **values})
         self.last_round = self.simulation.round
-        for callback in self._callbacks:
-            if isinstance(callback, (CsvLog, SaveCheckpoints)):
-                callback.on_start(self)
-                if isinstance(callback, SaveCheckpoints):
-                    callback.on_round(self, row)
+        CsvLog().on_start(self)
+        SaveCheckpoints(self._checkpoints, every=1).on_round(self, row)
         return self._finish()
 
     def _prepare(self, *, is_fresh: bool) -> None:
