@@ -4,13 +4,10 @@ Source: Xiao et al.: "FedLoGe: Joint Local and Generic Federated Learning under 
 ICLR 2024, table 9, which compares such classifiers with the sparse frames optimized from them.
 """
 
-from typing import Any
-
 import numpy as np
-import tensorflow as tf
 
 from tff_pcdd.layers.registration import register
-from tff_pcdd.layers.simplex import check_etf_shape, etf_from_matrix
+from tff_pcdd.layers.simplex import FrameInitializer, check_etf_shape, etf_from_matrix
 
 FRAME_INITS = ("etf", "xavier", "gaussian", "uniform", "orthogonal", "kaiming")
 
@@ -76,8 +73,10 @@ def check_frame(norm: float, init: str) -> None:
 
 
 @register
-class DenseFrameInitializer(tf.keras.initializers.Initializer):
+class DenseFrameInitializer(FrameInitializer):
     """Keras initializer that fills a weight [feature_dim, num_classes] with `dense_frame`."""
+
+    frame = staticmethod(dense_frame)
 
     def __init__(self, seed: int, norm: float = 0.1, init: str = "etf"):
         """Creates the initializer.
@@ -87,14 +86,4 @@ class DenseFrameInitializer(tf.keras.initializers.Initializer):
           norm: length of the columns.
           init: distribution of the matrix, see `layers.dense_frame`.
         """
-        self._arguments: dict[str, Any] = {"seed": seed, "norm": norm, "init": init}
-
-    def __call__(self, shape, dtype=None, **kwargs):
-        """Draws the frame; `shape` is (feature_dim, num_classes)."""
-        feature_dim, num_classes = tf.TensorShape(shape).as_list()
-        frame = dense_frame(feature_dim, num_classes, **self._arguments)
-        return tf.cast(tf.constant(frame), dtype or tf.float32)
-
-    def get_config(self):
-        """Returns the constructor arguments, for serialization."""
-        return dict(self._arguments)
+        super().__init__(seed=seed, norm=norm, init=init)

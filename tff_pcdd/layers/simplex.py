@@ -4,6 +4,9 @@ Source: Papyan, Han, Donoho: "Prevalence of neural collapse during the terminal 
 learning training", PNAS 2020. FedGELA (NeurIPS 2023) uses it as a fixed classifier.
 """
 
+from collections.abc import Callable
+from typing import Any, ClassVar
+
 import numpy as np
 import tensorflow as tf
 
@@ -71,9 +74,29 @@ def simplex_etf(feature_dim: int, num_classes: int, seed: int) -> np.ndarray:
     return etf_from_matrix(uniform).astype(np.float32)
 
 
+class FrameInitializer(tf.keras.initializers.Initializer):
+    """Fills a weight [feature_dim, num_classes] with what `frame` draws, given the arguments."""
+
+    frame: ClassVar[Callable[..., np.ndarray]]
+
+    def __init__(self, **arguments: Any):
+        self._arguments = arguments
+
+    def __call__(self, shape, dtype=None, **kwargs):
+        """Draws the frame; `shape` is (feature_dim, num_classes)."""
+        frame = self.frame(*tf.TensorShape(shape).as_list(), **self._arguments)
+        return tf.cast(tf.constant(frame), dtype or tf.float32)
+
+    def get_config(self):
+        """Returns the constructor arguments, for serialization."""
+        return dict(self._arguments)
+
+
 @register
-class SimplexETFInitializer(tf.keras.initializers.Initializer):
+class SimplexETFInitializer(FrameInitializer):
     """Keras initializer that fills a weight [feature_dim, num_classes] with `simplex_etf`."""
+
+    frame = staticmethod(simplex_etf)
 
     def __init__(self, seed: int):
         """Creates the initializer.
@@ -81,14 +104,4 @@ class SimplexETFInitializer(tf.keras.initializers.Initializer):
         Args:
           seed: seed of the frame.
         """
-        self.seed = seed
-
-    def __call__(self, shape, dtype=None, **kwargs):
-        """Draws the frame; `shape` is (feature_dim, num_classes)."""
-        feature_dim, num_classes = tf.TensorShape(shape).as_list()
-        etf = simplex_etf(feature_dim, num_classes, self.seed)
-        return tf.cast(tf.constant(etf), dtype or tf.float32)
-
-    def get_config(self):
-        """Returns the constructor arguments, for serialization."""
-        return {"seed": self.seed}
+        super().__init__(seed=seed)

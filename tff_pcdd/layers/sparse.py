@@ -12,7 +12,6 @@ import logging
 import os
 import pathlib
 import threading
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +19,7 @@ import tensorflow as tf
 from tff_pcdd import files
 from tff_pcdd.layers import frames
 from tff_pcdd.layers.registration import register
-from tff_pcdd.layers.simplex import check_etf_shape
+from tff_pcdd.layers.simplex import FrameInitializer, check_etf_shape
 from tff_pcdd.losses import equal_norm, maximal_angle
 
 _logger = logging.getLogger(__name__)
@@ -244,8 +243,10 @@ def _write(path: pathlib.Path, psi: np.ndarray) -> None:
 
 
 @register
-class SparseETFInitializer(tf.keras.initializers.Initializer):
+class SparseETFInitializer(FrameInitializer):
     """Keras initializer that fills a weight [feature_dim, num_classes] with `sparse_etf`."""
+
+    frame = staticmethod(sparse_etf)
 
     def __init__(
         self,
@@ -266,21 +267,11 @@ class SparseETFInitializer(tf.keras.initializers.Initializer):
           learning_rate: learning rate of Adam.
           init: distribution of the dense starting point, see `layers.sparse_etf`.
         """
-        self._arguments: dict[str, Any] = {
-            "seed": seed,
-            "sparsity": sparsity,
-            "norm": norm,
-            "steps": steps,
-            "learning_rate": learning_rate,
-            "init": init,
-        }
-
-    def __call__(self, shape, dtype=None, **kwargs):
-        """Draws the frame; `shape` is (feature_dim, num_classes)."""
-        feature_dim, num_classes = tf.TensorShape(shape).as_list()
-        psi = sparse_etf(feature_dim, num_classes, **self._arguments)
-        return tf.cast(tf.constant(psi), dtype or tf.float32)
-
-    def get_config(self):
-        """Returns the constructor arguments, for serialization."""
-        return dict(self._arguments)
+        super().__init__(
+            seed=seed,
+            sparsity=sparsity,
+            norm=norm,
+            steps=steps,
+            learning_rate=learning_rate,
+            init=init,
+        )
