@@ -346,7 +346,7 @@ def finished(tmp_path):
     summary = {"ga_final": 30.0, "pa_final": None}
     checkpoint = Checkpoint(3, server(3), {}, METRICS)
     manager.save(checkpoint, make_store("memory", tmp_path))
-    manager.record_results(run_directory.summary_text(summary), {})
+    manager.record_results(run_directory.json_text(summary), {})
     run_directory.write_summary(tmp_path, summary)
     return tmp_path
 

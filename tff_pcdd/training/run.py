@@ -52,7 +52,7 @@ from tff_pcdd.training.run_directory import (
     check_directory,
     delete_run,
     fewer_rounds,
-    summary_text,
+    json_text,
     write_config,
     write_summary,
 )
@@ -262,7 +262,7 @@ class Run:
         summary[findings.KEY] = find(
             self.directory, self.config.to_settings(), summary, self.history
         )
-        self._checkpoints.record_results(summary_text(summary), answers)
+        self._checkpoints.record_results(json_text(summary), answers)
         write_summary(self.directory, summary)
         return summary
 

@@ -245,14 +245,9 @@ def without_nan(values: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(values), parse_constant=lambda _: None)
 
 
-def summary_text(summary: dict[str, Any]) -> str:
-    """The contents of summary.json."""
-    return json_text(summary)
-
-
 def write_summary(directory: Path, summary: dict[str, Any]) -> None:
     """Writes the summary, which marks the run as finished."""
-    files.write_text(directory / SUMMARY, summary_text(summary))
+    files.write_text(directory / SUMMARY, json_text(summary))
 
 
 def read_summary(directory: str | os.PathLike) -> dict[str, Any] | None:
