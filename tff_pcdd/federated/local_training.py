@@ -166,8 +166,7 @@ class LocalTraining:
         """Takes the steps of an epoch, up to a limit of the phase; the totals with theirs."""
         batch_size = self._spec.batch_size
         num_samples = tf.size(examples["y"])
-        epoch_seed = fold_in(phase_seed, epoch)
-        order = tf.random.experimental.stateless_shuffle(tf.range(num_samples), seed=epoch_seed)
+        order, epoch_seed = _order(num_samples, phase_seed, epoch)
 
         def add_step(number, totals):
             index = order[number * batch_size : (number + 1) * batch_size]
@@ -202,8 +201,7 @@ class LocalTraining:
         x, y = pad_to_bucket(examples["x"], size), pad_to_bucket(examples["y"], size)
 
         def draw(epoch):
-            seed = fold_in(phase_seed, epoch)
-            order = tf.random.experimental.stateless_shuffle(tf.range(num_samples), seed=seed)
+            order, seed = _order(num_samples, phase_seed, epoch)
             return pad_to_bucket(order, size), seed
 
         def full_batches(x, y, orders, seeds, full, count, totals):
@@ -275,3 +273,11 @@ class LocalTraining:
         if self._spec.compile == "step":
             take = compiled(take, net)
         return lambda x, y, seed: take(transforms.augment(x, spec, seed), y, seed)
+
+
+def _order(
+    num_samples: tf.Tensor, phase_seed: tf.Tensor, epoch: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The order of the samples in an epoch, and the seed of its steps."""
+    seed = fold_in(phase_seed, epoch)
+    return tf.random.experimental.stateless_shuffle(tf.range(num_samples), seed), seed
