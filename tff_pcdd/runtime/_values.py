@@ -96,7 +96,7 @@ def to_python(value: Any, type_spec: tff.Type) -> Any:
         case tff.TensorType():
             return value.numpy()
         case tff.StructType():
-            return _struct(to_python, value, type_spec)
+            return struct(to_python, value, type_spec)
         case tff.SequenceType():
             dataset = to_dataset(value, type_spec)
             return _tff_private.coerce_dataset(dataset, type_spec.element)
@@ -128,10 +128,11 @@ def to_element(value: Any, type_spec: tff.Type) -> Any:
     """Converts a value to an element of a data set, the reverse of `from_element`."""
     if isinstance(type_spec, tff.TensorType):
         return value
-    return tff.types.type_to_py_container(_struct(to_element, value, type_spec), type_spec)
+    return tff.types.type_to_py_container(struct(to_element, value, type_spec), type_spec)
 
 
-def _struct(convert, value: tuple, type_spec: tff.StructType) -> tff.structure.Struct:
+def struct(convert, value: tuple, type_spec: tff.StructType) -> tff.structure.Struct:
+    """The fields of a structure, converted by `convert(field, type)`, with their names."""
     types = tff.structure.iter_elements(type_spec)
     return tff.structure.Struct(
         [(name, convert(field, t)) for field, (name, t) in zip(value, types, strict=True)]

@@ -1,7 +1,7 @@
 """An actor of the runtime `ray`: computes shares of rounds in a process of its own.
 
 It runs computations as the runtime `inprocess` does, with as many threads as it has CPUs. It keeps
-the data and states of its clients between rounds; see `_transport`.
+the data and states of its clients between rounds; see `transport`.
 """
 
 import dataclasses

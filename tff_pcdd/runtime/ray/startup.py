@@ -22,7 +22,7 @@ def start(
 ) -> Actors:
     """Starts Ray or connects to a cluster, and starts actors; `end` is its counterpart.
 
-    The arguments are those of `ray_context.create_context`.
+    The arguments are those of `context.create_context`.
     """
     cluster.connect(address)
     handles: list[Any] = []

@@ -62,10 +62,7 @@ def decode(value: Any, type_spec: tff.Type) -> Any:
 def _to_structs(value: Any, type_spec: tff.Type) -> Any:
     match type_spec:
         case tff.StructType():
-            types = tff.structure.iter_elements(type_spec)
-            return tff.structure.Struct(
-                [(name, _to_structs(v, t)) for v, (name, t) in zip(value, types, strict=True)]
-            )
+            return _values.struct(_to_structs, value, type_spec)
         case tff.FederatedType() if not type_spec.all_equal:
             return [_to_structs(member, type_spec.member) for member in value]
         case tff.FederatedType():
