@@ -104,7 +104,9 @@ def _expected(row, algorithm, names):
         # A method aided by prototypes has the options of its base; no other has the last one.
         if name == "prototypes_mu2" and not algorithm.endswith("_prototypes"):
             continue
-        if owner == algorithm.partition("_")[0] or owner not in names:
+        # `local` is a method, and local_test an option of partitions.
+        is_own = owner == algorithm.partition("_")[0] or owner not in names
+        if is_own or name == "local_test":
             cells[name] = text
     return {name: _value(text) for name, text in cells.items()}
 
