@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import sys
 
 import mypy.api
 import pytest
@@ -44,7 +45,9 @@ def test_mypy_finds_wrong_names_and_types(tmp_path):
     path = tmp_path / "example.py"
     text = setting_types.text()
     path.write_text("\n".join([text, *lines]))
+    limit = sys.getrecursionlimit()
     out, _, _ = mypy.api.run([str(path), "--no-error-summary", "--cache-dir", str(tmp_path)])
+    sys.setrecursionlimit(limit)  # Mypy raises it, and other tests exceed it on purpose.
     first = len(text.splitlines()) + 2
     found = [
         (int(line.split(":")[1]) - first, line) for line in out.splitlines() if "error" in line
