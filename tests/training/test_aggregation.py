@@ -89,30 +89,3 @@ def test_refusals_before_anything_is_written(settings, setting, reason, options,
     with refuses(setting, reason):
         Run(config(**settings), tmp_path / "run", options)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("settings", "setting", "reason"),
-    [
-        ({"dp_clip": 1.0}, "dp_clip", "^applies only with aggregator=dp$"),
-        (
-            {"aggregator": "secure", "compressed_bits": 4},
-            "compressed_bits",
-            "^applies only with aggregator=compressed$",
-        ),
-        (
-            {"aggregator": "compressed", "compressed_bits": 17},
-            "compressed_bits",
-            "must be at most 16",
-        ),
-        ({"aggregator": "dp", "dp_delta": 0.0}, "dp_delta", "must be greater than 0"),
-        (
-            {"aggregator": "median"},
-            "aggregator",
-            "choose one of compressed, dp, mean, robust, secure",
-        ),
-    ],
-)
-def test_settings_that_cannot_be(settings, setting, reason):
-    with refuses(setting, reason):
-        ExperimentConfig.from_settings(**settings)
