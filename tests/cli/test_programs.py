@@ -146,56 +146,6 @@ def test_a_run_survives_kill_and_interrupt(trained, start, succeed, tmp_path):
     assert files[0] == files[1]
 
 
-# Heads φ that clients keep on disk; four of ten clients take part in a round.
-PERSONAL = (
-    "--algorithm=fedloge",
-    "--num_clients=10",
-    "--clients_per_round=4",
-    "--max_train_samples=200",
-    "--max_test_samples=60",
-    "--batch_size=4",
-    "--local_epochs=10",
-    "--rounds=5",
-    "--client_store=disk",
-    "--personal_eval_every=0",
-)
-
-
-@pytest.mark.rare
-def test_what_clients_keep_survives_a_kill(start, succeed, tmp_path):
-    """φ of clients in and out of the cohorts, bit for bit, and the summary of a run left alone."""
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    with start("train", f"--output_dir={broken}", *PERSONAL) as process:
-        _kill_after(process, broken, 3, signal.SIGKILL)
-        assert process.returncode == -signal.SIGKILL
-    before = _newest_states(broken)
-    for directory in (whole, broken):
-        succeed("train", f"--output_dir={directory}", *PERSONAL)
-    expected, actual = _newest_states(whole), _newest_states(broken)
-    assert actual.keys() == expected.keys()
-    for client, (round_number, arrays) in expected.items():
-        assert actual[client][0] == round_number
-        assert actual[client][1] == arrays, client
-    rounds = {client: round_number for client, (round_number, _) in expected.items()}
-    # The last cohort, clients of earlier ones that the rest of the run only kept, and newcomers.
-    assert sorted(rounds.values())[-4:] == [5] * 4
-    assert any(rounds[client] == round_number for client, (round_number, _) in before.items())
-    assert rounds.keys() > before.keys()
-    assert summary(broken) == summary(whole)
-    assert metrics(broken) == metrics(whole)
-
-
-def _newest_states(directory):
-    """By client, the round of the newest state on disk, and its arrays as bytes."""
-    states = {}
-    # In ascending order of the rounds.
-    for path in sorted((directory / "client_states").glob("round_*/client_*.npz")):
-        with np.load(path) as arrays:
-            values = {name: (arrays[name].shape, arrays[name].tobytes()) for name in arrays}
-        states[path.stem] = (int(path.parent.name.removeprefix("round_")), values)
-    return states
-
-
 def _kill_after(process, directory, rows, number):
     """Sends a signal in the middle of the round after those that have rows; gives the errors."""
     deadline = time.monotonic() + 200
@@ -255,42 +205,6 @@ def test_a_finished_comparison_computes_nothing(compared, call_here):
     before = [touched(folder) for folder in runs]
     assert call_here("compare", *flags)[:2] == (0, printed)
     assert [touched(folder) for folder in runs] == before
-
-
-@pytest.mark.rare
-def test_a_killed_comparison_goes_on(compared, start, succeed, tmp_path):
-    """Killed in its third run: the two finished ones stay as they are, all numbers come out.
-
-    Their pages are written at the end of the comparison.
-    """
-    whole, printed, _ = compared
-    broken = tmp_path / "broken"
-    flags = (*COMPARED, "--nofedgela_masked", f"--output_dir={broken}")
-    with start("compare", *flags) as process:
-        deadline = time.monotonic() + 200
-        while not (broken / "fedgela" / "seed_0" / "metrics.csv").exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        process.kill()
-        process.communicate()
-    finished = touched(broken / "fedavg")
-    assert {path.parent.name for path in finished if path.name == "summary.json"} == {
-        "seed_0",
-        "seed_3",
-    }
-    # The tables of what has finished are there already.
-    assert (broken / "comparison.csv").read_text().count("\n") == 3
-    again = succeed("compare", *flags)
-    assert again.replace(str(broken), str(whole)) == printed
-    later = touched(broken / "fedavg")
-    pages = {path: later.pop(path) for path in [*later] if path.name == "report.html"}
-    assert later == finished
-    assert len(pages) == 2
-    for method, seed in RUNS:
-        folders = [directory / method / f"seed_{seed}" for directory in (broken, whole)]
-        assert metrics(folders[0]) == metrics(folders[1])
-        assert summary(folders[0]) == summary(folders[1])
 
 
 @pytest.mark.rare
@@ -358,93 +272,6 @@ def test_sweep(succeed, call_here, tmp_path):
     before = [touched(run) for run in runs]
     assert call_here("sweep", *flags)[:2] == (0, printed)
     assert [touched(run) for run in runs] == before
-
-
-STRIPES = '''
-import dataclasses
-
-import numpy as np
-
-from tff_pcdd import data
-
-
-@data.sources.register
-@dataclasses.dataclass(frozen=True)
-class Stripes(data.sources.ImageSource):
-    """Images with one bright row, which is the class; the labels of test samples are shifted."""
-
-    info = data.DatasetInfo("stripes", "image", num_classes=4, shape=(8, 8, 1))
-
-    def load(self, request):
-        labels = np.arange(160) % 4
-        images = np.random.default_rng(0).integers(0, 100, (160, 8, 8, 1)).astype(np.uint8)
-        images[np.arange(160), 2 * labels] += 100
-        train, test = data.Examples(images, labels), data.Examples(images, (labels + SHIFT) % 4)
-        return data.sources.PooledData(train, test, tuple("abcd"), self.image_spec())
-'''
-
-
-# In this process, with many more settings, in studies/test_method_sweep.
-@pytest.mark.rare
-def test_sweep_over_methods(succeed, tmp_path):
-    """Wrong labels of the test samples change no decision; a second call computes nothing."""
-    grids = {
-        "fedavg": ["--grid=client_learning_rate=0.01,0.1"],
-        # Its loss depends on the planned number of rounds.
-        "fedproc": ["--grid=fedproc_contrast_weight=0.5,1"],
-    }
-    rows_of, finals = {}, {}
-    for shift, methods in ((1, ("fedavg",)), (0, ("fedavg", "fedproc"))):
-        (tmp_path / f"stripes_{shift}.py").write_text(STRIPES.replace("SHIFT", str(shift)))
-        directory = tmp_path / f"out_{shift}"
-        flags = (
-            f"--import=stripes_{shift}",
-            "--dataset=stripes",
-            "--model=mlp",
-            f"--algorithms={','.join(methods)}",
-            *(flag for method in methods for flag in grids[method]),
-            "--num_clients=4",
-            "--partition=iid",
-            "--local_epochs=5",
-            "--batch_size=4",
-            "--rounds=4",
-            "--halving=all",
-            "--final_seeds=1",
-            "--validation_fraction=0.2",
-            "--keep_checkpoints=2",
-            f"--output_dir={directory}",
-        )
-        printed = succeed("sweep", *flags, cwd=tmp_path)
-        assert (directory / "comparison" / "report.html").exists()
-        with open(directory / "sweep.csv", newline="") as file:
-            rows = list(csv.DictReader(file))
-        rows_of[shift] = {m: [row for row in rows if row["algorithm"] == m] for m in methods}
-        assert [row["algorithm"] for row in rows] == ["fedavg"] * 2 + ["fedproc"] * (len(rows) - 2)
-        for row in rows:
-            run = directory / "tuning" / row["algorithm"] / row["settings"] / "seed_0"
-            trained = [int(line["round"]) for line in metrics(run)]
-            assert trained == [*range(1, int(row["stopped_after"] or 4) + 1)]
-            assert (run / "summary.json").exists() == (not row["stopped_after"])
-            assert json.loads((run / "config.json").read_text())["rounds"] == 4
-        for method, own in rows_of[shift].items():
-            stopped = [row["stopped_after"] for row in own]
-            wanted = {"fedavg": [1, 0, 1], "fedproc": [2, 1, 1]}[method]
-            assert [stopped.count(n) for n in ("1", "2", "")] == wanted
-            # The chosen point is the one with the highest held-out accuracy of those that ended.
-            ended = [row for row in own if not row["stopped_after"]]
-            best = max(ended, key=lambda row: float(row["va"]))
-            assert best["chosen"] == "True"
-            lines = "".join(f"--{text}\n" for text in best["settings"].split(","))
-            written = (directory / "best" / f"{method}.flags").read_text()
-            assert written == f"--algorithm={method}\n{lines}"
-        final = summary(directory / "comparison" / "fedavg" / "seed_1")
-        finals[shift] = final["ga_final"]
-    before = touched(directory)
-    assert succeed("sweep", *flags, cwd=tmp_path) == printed
-    runs = [path for path in before if "seed_" in str(path)]
-    assert {path: touched(directory)[path] for path in runs} == {p: before[p] for p in runs}
-    assert rows_of[0]["fedavg"] == rows_of[1]["fedavg"]
-    assert finals[0] > 50 > finals[1]
 
 
 def test_partition(succeed, tmp_path):
