@@ -1,20 +1,10 @@
 """`--help` in two screens, and what `--help=TOPIC` and `--helpfull` add to it."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
-PROGRAMS = [
-    "train",
-    "compare",
-    "sweep",
-    "evaluate",
-    "export",
-    "partition",
-    "benchmark",
-]
+PROGRAMS = ["train", "compare", "sweep", "evaluate", "export", "partition", "benchmark"]
 
 
 @pytest.fixture
@@ -110,13 +100,3 @@ def test_an_unknown_topic_is_refused(topic, hint, call_here):
     assert err.startswith(f"train: error: --help={topic}: there is nothing of that name")
     assert hint in err
     assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("program", ["train", "compare", "sweep", "evaluate"])
-def test_a_program_starts_without_the_packages_of_its_work(program):
-    """They take seconds, or tenths of them, of every help text and every refusal."""
-    code = f"import sys, tff_pcdd.cli.{program}; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert not {"tensorflow", "scipy", "matplotlib", "pandas"} & set(loaded)
