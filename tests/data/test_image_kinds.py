@@ -15,6 +15,7 @@ from tests.data.image_cases import (
     HEIC,
     HEIGHT,
     ORIENTATION,
+    WEB_PAGE,
     WIDTH,
     content,
     deep_color,
@@ -103,10 +104,19 @@ def test_tiff_images_of_16_bits_keep_their_range(is_negative, tmp_path, warnings
         ("x.DCM", b"\x08\0\x05\0old", "is a DICOM file that is broken"),
         ("IM0001", DICOM, "is a DICOM file that is broken"),
         ("x.heic", HEIC, "is an HEIC image, not JPEG, PNG, TIFF"),
+        ("x.jpg", HEIC, "is an HEIC image, not JPEG, PNG, TIFF"),
+        ("x.jpg", WEB_PAGE, "is a web page or XML"),
+        ("x.jpg", b"version https://git-lfs.github.com/spec/v1", "is a pointer of Git LFS"),
+        ("x.jpg", b"", "the file is empty"),
+        ("x.jpg", b"\x89PNG\r\n\x1a\n" + bytes(40), "is broken: not a whole image"),
+        ("x.jpg", content(picture(0), "JPEG")[:-60], "is broken: not a whole image"),
+        ("x.png", content(picture(0), "PNG")[:90], "is broken: not a whole image"),
         ("x.jpg", b"\0\0\0\x0cjP  \r\n", "is a JPEG 2000 image, not JPEG"),
     ],
 )
-def test_files_that_would_not_be_read_with_their_values(name, found, reason, tmp_path):
+def test_files_that_would_not_be_read_with_their_values(
+    name, found, reason, tmp_path, warnings_again
+):
     root = folder(tmp_path, many("PNG", ".png"))
     (root / "a" / "x" / name).write_bytes(found)
     with pytest.raises(DataError) as caught:
@@ -117,6 +127,7 @@ def test_files_that_would_not_be_read_with_their_values(name, found, reason, tmp
     assert "\n" not in str(caught.value)
     made = data.from_folder(root, skip_broken_images=True)
     assert made.notes == {"broken_images_left_out": 1}
+    assert f"1 broken images left out: a/x/{name}" in warnings_again.text
     assert len(made.train) + len(made.test) == 12
 
 

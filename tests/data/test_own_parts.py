@@ -315,13 +315,6 @@ def test_a_registered_federation_keeps_its_validation_samples(visits, own_compon
     assert sources.create("registered_visits").may_hold_out
 
 
-def test_texts_that_name_no_part_are_refused(visits):
-    with pytest.raises(DataError, match=r"row 1: split 'hold' is not train, val or test"):
-        load(visits.assign(split=["train", "hold"] * 100))
-    with pytest.raises(DataError, match="there are no test samples; none is marked so"):
-        load(visits.assign(split=["train", "val"] * 100))
-
-
 def test_split_column_none_chooses_test_samples_anew(visits):
     marked = visits.assign(split=["train", "test"] * 100)
     made = load(marked, split_column="none")

@@ -494,15 +494,6 @@ def test_patterns_that_find_none_or_two_files(listed, tmp_path):
         load(tmp_path / "a.csv", path_pattern="{image_id}.png")
 
 
-def test_ids_without_ending_are_refused_with_the_way_on(listed, tmp_path):
-    with pytest.raises(
-        DataError, match=r"row 2: 'ISIC_0000000' in column 'image_id' is not the na"
-    ):
-        loaded_images(listed, tmp_path, path_column="image_id")
-    with pytest.raises(DataError, match=r"path_pattern='\{image_id\}.jpg' adds what it lacks"):
-        loaded_images(listed, tmp_path, path_column="image_id")
-
-
 def test_paths_of_windows(listed, tmp_path):
     listed["path"] = [f"part_{1 + n % 2}\\ISIC_{n:07d}.png" for n in range(12)]
     for number, x in loaded_images(listed, tmp_path).items():
