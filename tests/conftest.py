@@ -43,6 +43,8 @@ _UNOPTIMIZED = (
 )
 # Tests with these fixtures start processes, or train for longer than a few seconds.
 _LONG_FIXTURES = {"ray_here", "start", "call", "succeed", "runs", "exported"}
+# With this one, all sections of the benchmark run.
+_RARE_FIXTURE = "quick_run"
 
 
 def pytest_addoption(parser):
@@ -77,6 +79,9 @@ def pytest_collection_modifyitems(items):
         fixtures = set(item.fixturenames) - set(item.callspec.params if "[" in item.name else ())
         if _LONG_FIXTURES & fixtures:
             item.add_marker(pytest.mark.integration)
+        if _RARE_FIXTURE in fixtures:
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.rare)
 
 
 @pytest.hookimpl(optionalhook=True)  # xdist may be switched off

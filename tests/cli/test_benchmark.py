@@ -68,8 +68,6 @@ def _paired(numerators, denominators):
     return float(np.median(np.divide(numerators, denominators)))
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_report_is_complete(quick_run, sections):
     assert list(sections) == list(SECTIONS)
     page = (quick_run / "benchmark.md").read_text()
@@ -85,8 +83,6 @@ def test_report_is_complete(quick_run, sections):
     assert (quick_run / "images" / "benchmark.png").stat().st_size > 1000
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_machine_is_described(quick_run):
     described = json.loads((quick_run / "benchmark.json").read_text())["machine"]
     assert described["cores"] >= 1
@@ -97,8 +93,6 @@ def test_machine_is_described(quick_run):
     assert len(described["load_average"]) == 3
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_runtimes_are_set_beside_plain_and_stock(sections):
     rows = {row["contender"]: row for row in sections["runtimes"]["tables"][0]["rows"]}
     tff = ["tff"] if launcher.can_isolate() else []
@@ -116,8 +110,6 @@ def test_runtimes_are_set_beside_plain_and_stock(sections):
     assert target["met"] == (target["value"] >= 0.9)
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_precisions_are_compared(sections):
     """On a processor without instructions for bfloat16, only float32 is measured."""
     rows = {row["precision"]: row for row in sections["precision"]["tables"][0]["rows"]}
@@ -129,8 +121,6 @@ def test_precisions_are_compared(sections):
     assert ("bfloat16 is left out" in sections["precision"]["text"]) == (slow is not None)
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_bytes_and_time_of_actors(sections):
     pytest.importorskip("ray")
     sent, checks, scale = (table["rows"] for table in sections["actors"]["tables"])
@@ -165,16 +155,12 @@ def test_there_is_at_least_one_actor(client):
     assert actors.RoundTime(client, 2e-9, 4e6, 0.5).most_actors(1000, 1e8) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_runs_at_a_time_are_compared(sections):
     one, two = sections["studies"]["tables"][0]["rows"]
     assert two["ratio"] == pytest.approx(two["seconds"] / one["seconds"])
     assert two["equal"] == "yes"
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_memory_of_actors_is_compared_between_rounds(sections):
     pytest.importorskip("ray")
     rows = sections["soak"]["tables"][0]["rows"]
@@ -191,8 +177,6 @@ def check_methods(section):
     assert target["met"] == (row["ratio"] <= 1.2)
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_methods_are_measured_against_fedavg(sections):
     check_methods(sections["methods"])
 
@@ -209,8 +193,6 @@ def test_a_single_section(tmp_path):
     check_methods(sections["methods"])
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_start_up_is_measured(sections):
     plain, own = sections["startup"]["tables"][0]["rows"]
     assert (plain["contender"], own["contender"]) == ("plain", "inprocess")
@@ -240,8 +222,6 @@ def test_the_memory_of_a_process_is_not_that_of_its_parent():
     assert outside == pytest.approx(reported, rel=0.1)
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_memory_is_compared_between_rounds(sections):
     rows = sections["memory"]["tables"][0]["rows"]
     # Of a new process.
@@ -250,16 +230,12 @@ def test_memory_is_compared_between_rounds(sections):
     assert target["value"] == pytest.approx(rows[-1]["memory_mb"] / rows[0]["memory_mb"])
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_populations_are_compared_with_the_smallest(sections):
     rows = sections["population"]["tables"][0]["rows"]
     for row in rows:
         assert row["ratio"] == pytest.approx(_paired(row["seconds"], rows[0]["seconds"]))
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_large_federations_are_compared_with_smaller_ones(sections):
     rounds, schemes = (table["rows"] for table in sections["large"]["tables"])
     for row in rounds:
@@ -273,8 +249,6 @@ def test_large_federations_are_compared_with_smaller_ones(sections):
     assert targets[3] == max(row["ratio"] for row in schemes)
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_peers_are_compared_with_this_project(sections):
     """Those that are not installed are listed, too."""
     rows = {row["contender"]: row for row in sections["peers"]["tables"][0]["rows"]}
@@ -288,8 +262,6 @@ def test_peers_are_compared_with_this_project(sections):
         assert "make install-peers" in rows["flower"]["note"]
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_blazefl_is_compared_with_this_project(sections):
     rows = {row["contender"]: row for row in sections["blazefl"]["tables"][0]["rows"]}
     assert set(rows) == {"inprocess", "blazefl", "pytorch", "pytorch, channels_last", "flower"}
@@ -298,8 +270,6 @@ def test_blazefl_is_compared_with_this_project(sections):
     assert target["value"] == rows["blazefl"].get("ratio")
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_server_is_compared_with_the_bare_model(sections):
     if not processes.SERVING_PYTHON.exists():
         pytest.skip("the server is not installed")
@@ -480,8 +450,6 @@ def test_products_of_equal_layers_are_added():
     assert (row["rate"], row["of_peak"], row["intensity"]) == (4, 0.5, 6)
 
 
-@pytest.mark.slow
-@pytest.mark.rare
 def test_parts_of_a_local_step(quick_run, sections):
     peak, steps, parts, _ = (table["rows"] for table in sections["local_step"]["tables"])
     assert all(value > 0 for value in peak[0].values())
