@@ -241,23 +241,3 @@ def test_rounds_agree_on_every_runtime(process, four_rounds, ray_actors):
         tf.nest.assert_same_structure(four_rounds[:2], result, check_types=False)
         for a, b in zip(tf.nest.flatten(four_rounds[:2]), tf.nest.flatten(result), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
-
-
-@pytest.fixture(scope="module")
-def fedavg_weights(simulation):
-    """What four rounds of FedAvg come to."""
-    process = support.process("fedavg")
-    return support.run_rounds(process, process.initialize(), {}, COHORTS)[0].weights
-
-
-# In test_degenerate for two rounds, op by op.
-@pytest.mark.rare
-@pytest.mark.parametrize(
-    "degenerate",
-    [n for n in methods.names() if n != "fedavg" and methods.get(n).degenerate is not None],
-)
-def test_degenerate_setting_is_fedavg(degenerate, fedavg_weights):
-    options = dict(methods.get(degenerate).degenerate)
-    process = support.process(degenerate, **options)
-    state, _, _ = support.run_rounds(process, process.initialize(), {}, COHORTS)
-    support.assert_trees_equal(state.weights, fedavg_weights)
