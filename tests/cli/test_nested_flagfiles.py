@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from tests.data.refusals import refuses
 from tff_pcdd.cli import compare, experiments, flagfiles, partition, sweep, train
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
@@ -51,11 +52,10 @@ def test_or_from_the_working_directory(folder):
 
 def test_a_missing_file_names_the_one_that_names_it(folder):
     (folder / "outer.flags").write_text("--flagfile=none.flags\n")
-    with pytest.raises(SettingError) as caught:
+    with refuses(
+        "flagfile", r"cannot be read, as presets/outer\.flags says: No such file", "none.flags"
+    ):
         flagfiles.expand(["--flagfile=presets/outer.flags"])
-    assert caught.value.setting == "flagfile"
-    assert caught.value.value == "none.flags"
-    assert "cannot be read, as presets/outer.flags says: No such file" in caught.value.reason
 
 
 def test_a_cycle_is_refused(folder):

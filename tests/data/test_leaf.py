@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tests.data.refusals import refuses
+from tests.data.refusals import refuses, unusable
 from tff_pcdd import data
 from tff_pcdd.data import DataError
 from tff_pcdd.data.sources import leaf
@@ -252,15 +252,6 @@ def test_folders_of_leafs_own_scripts_are_found(tmp_path):
         data.load_federation("femnist", "natural")
 
 
-def _one_line(call, *parts):
-    with pytest.raises(DataError) as caught:
-        call()
-    message = str(caught.value)
-    assert "\n" not in message
-    for part in parts:
-        assert part in message, message
-
-
 A = {"a": _image_user(1, 2)}
 
 
@@ -301,7 +292,8 @@ A = {"a": _image_user(1, 2)}
 def test_wrong_content_is_named(folders, users, changes, parts):
     _write(folders[0], users, **changes)
     _write(folders[1], {"t": _image_user()})
-    _one_line(lambda: data.load_leaf(*folders, "femnist"), str(folders[0]), *parts)
+    with unusable(str(folders[0]), *parts):
+        data.load_leaf(*folders, "femnist")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +308,8 @@ def test_wrong_content_is_named(folders, users, changes, parts):
 def test_wrong_text_is_named(folders, user, part):
     _write(folders[0], {"JULIET": user})
     _write(folders[1], {"JULIET": _text_user("a")})
-    _one_line(lambda: data.load_leaf(*folders, "shakespeare"), "user 'JULIET'", part)
+    with unusable("user 'JULIET'", part):
+        data.load_leaf(*folders, "shakespeare")
 
 
 @pytest.mark.parametrize(
@@ -359,14 +352,17 @@ def test_half_a_file_is_named(folders):
     text = path.read_text()
     for length in range(len(text) // 7, len(text) - 1, len(text) // 7):
         path.write_text(text[:length])
-        _one_line(lambda: data.load_leaf(*folders, "femnist"), str(path))
+        with unusable(str(path)):
+            data.load_leaf(*folders, "femnist")
 
 
 def test_missing_places_and_wrong_choices_are_named(folders):
     load = data.load_leaf
-    _one_line(lambda: load(*folders, "femnist"), "train is not a directory")
+    with unusable("train is not a directory"):
+        load(*folders, "femnist")
     folders[0].mkdir()
-    _one_line(lambda: load(*folders, "femnist"), "train holds no JSON file")
+    with unusable("train holds no JSON file"):
+        load(*folders, "femnist")
     _write(folders[0], A)
     _write(folders[1], A)
     with refuses("dataset", "choose one of femnist, shakespeare"):

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tests import support
+from tests.data.refusals import refuses
 from tff_pcdd import methods
-from tff_pcdd.errors import SettingError
 from tff_pcdd.federated import SGD
 from tff_pcdd.layers import Parameters
 from tff_pcdd.methods._shared import gradients
@@ -104,10 +104,8 @@ def test_the_share_of_apfl_stays_between_none_and_all(start, expected):
 
 
 def test_pfedme_refuses_steps_that_diverge():
-    with pytest.raises(SettingError) as caught:
+    with refuses("pfedme_inner_learning_rate", r"below 2/pfedme_pull=0\.1"):
         methods.create("pfedme", pull=20.0, inner_learning_rate=0.1)
-    assert caught.value.setting == "pfedme_inner_learning_rate"
-    assert "below 2/pfedme_pull=0.1" in caught.value.reason
     methods.create("pfedme", pull=19.0, inner_learning_rate=0.1)
 
 

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from tff_pcdd import models
-from tff_pcdd.errors import SettingError
 from tff_pcdd.models import resnet
 
 
@@ -207,22 +206,6 @@ def test_fresh_variables_each_time():
     tf.keras.utils.set_random_seed(0)
     first, second = (models.build("simple_cnn", (8, 8, 1)) for _ in range(2))
     assert not {id(v) for v in first.weights} & {id(v) for v in second.weights}
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "reason"),
-    [
-        ("alexnet", (32, 32, 3), "choose one of .*resnet18.*simple_cnn"),
-        ("simple_cnn", (3, 8, 1), "needs images of at least 4×4 .* 8, 1"),
-        ("simple_cnn", (80,), "needs images .*80"),
-        ("resnet18", (7, 32, 3), "needs images of at least 8×8 .* 32, 3"),
-        ("resnet34", (80,), "needs images .*80"),
-    ],
-)
-def test_refusals(name, shape, reason):
-    with pytest.raises(SettingError, match=reason) as error:
-        models.build(name, shape)
-    assert (error.value.setting, error.value.value) == ("model", name)
 
 
 @pytest.fixture

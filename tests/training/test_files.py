@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests import support
+from tests.data.refusals import refuses
 from tff_pcdd import files
 from tff_pcdd.errors import DamagedFileError, SettingError, WriteError
 from tff_pcdd.experiment.client_store import to_numpy
@@ -65,10 +66,8 @@ def test_a_directory_has_one_writer(tmp_path):
             files.locked(directory, "export_dir").__enter__,
             lambda: files.refuse_locked(directory, "export_dir"),
         ):
-            with pytest.raises(SettingError) as caught:
+            with refuses("export_dir", "another process is writing", str(directory)):
                 again()
-            assert (caught.value.setting, caught.value.value) == ("export_dir", str(directory))
-            assert "another process is writing" in caught.value.reason
     files.refuse_locked(directory)
     with files.locked(directory):
         pass
@@ -90,10 +89,8 @@ def test_a_lock_ends_when_its_process_is_killed(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         child = int(process.stdout.readline())
         try:
-            with pytest.raises(SettingError) as caught:
+            with refuses("output_dir", "another process is writing", str(tmp_path)):
                 files.refuse_locked(tmp_path)
-            assert (caught.value.setting, caught.value.value) == ("output_dir", str(tmp_path))
-            assert "another process is writing" in caught.value.reason
             process.kill()
             process.wait()
             files.refuse_locked(tmp_path)

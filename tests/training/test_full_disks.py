@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests.data.refusals import refuses
 from tff_pcdd import files
 from tff_pcdd.errors import SettingError, WriteError
 
@@ -120,10 +121,10 @@ def test_a_directory_is_tried_out(tmp_path, monkeypatch):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     monkeypatch.setattr(os, "fsync", fails)
-    with pytest.raises(SettingError) as caught:
+    with refuses(
+        "export_dir", f"cannot write to {tmp_path}: Disk quota exceeded", str(tmp_path / "new")
+    ):
         files.check_writable(tmp_path / "new", "export_dir")
-    assert (caught.value.setting, caught.value.value) == ("export_dir", str(tmp_path / "new"))
-    assert f"cannot write to {tmp_path}: Disk quota exceeded" in caught.value.reason
     assert not os.listdir(tmp_path)
 
 

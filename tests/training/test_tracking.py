@@ -16,6 +16,7 @@ import urllib.request
 
 import pytest
 
+from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, rows, stopped_in_round
 from tff_pcdd.errors import SettingError
 from tff_pcdd.training import History, RunOptions, run_experiment, trackers
@@ -197,10 +198,8 @@ def test_rounds_that_the_tracker_has_are_not_sent_again():
 
 
 def test_a_tracker_that_cannot_be_reached_is_refused_at_the_start():
-    with pytest.raises(SettingError) as error:
+    with refuses("tracking", "no route", "failing"):
         track(Failing("open"))
-    assert (error.value.setting, error.value.value) == ("tracking", "failing")
-    assert "no route" in error.value.reason
 
 
 @pytest.mark.parametrize("where", ["send", "close"])
