@@ -37,24 +37,21 @@ def test_the_library_alone_shows_nothing(screen):
     assert read() == ""
 
 
-def test_on_a_terminal_a_stage_replaces_the_one_before(screen):
-    read = screen(True)
+@pytest.mark.parametrize(
+    ("terminal", "shown"),
+    [
+        # A stage replaces the one before.
+        (True, "\r\x1b[Ktrain: loading data …\r\x1b[Ktrain: tracing …\r\x1b[K"),
+        (False, "train: loading data …\ntrain: tracing …\n"),
+    ],
+)
+def test_stages_are_shown_in_one_line_or_in_lines(terminal, shown, screen):
+    read = screen(terminal)
     with stages.shown("train"):
-        stages.enter("loading data")
-        wait()
-        stages.enter("tracing")
-        wait()
-    assert read() == "\r\x1b[Ktrain: loading data …\r\x1b[Ktrain: tracing …\r\x1b[K"
-
-
-def test_elsewhere_it_is_a_line(screen):
-    read = screen(False)
-    with stages.shown("train"):
-        stages.enter("loading data")
-        wait()
-        stages.enter("tracing")
-        wait()
-    assert read() == "train: loading data …\ntrain: tracing …\n"
+        for stage in ("loading data", "tracing"):
+            stages.enter(stage)
+            wait()
+    assert read() == shown
 
 
 @pytest.mark.parametrize("terminal", [True, False])

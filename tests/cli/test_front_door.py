@@ -1,5 +1,6 @@
 """`tff-pcdd`, or `python -m tff_pcdd`: one command for all programs, and what a machine has."""
 
+import functools
 import platform
 import re
 import socket
@@ -13,11 +14,11 @@ from tff_pcdd.cli import completion, doctor, front_door, gpu_check
 from tff_pcdd.runtime import launcher
 
 
-def called(capsys, *arguments):
+def called(capsys, *arguments, run=front_door.run, program="/bin/tff-pcdd"):
     """Status, output and errors."""
     capsys.readouterr()
     try:
-        front_door.run(["/bin/tff-pcdd", *arguments])
+        run([program, *arguments])
         status = 0
     except SystemExit as end:
         status = end.code
@@ -56,14 +57,7 @@ def test_arguments_are_passed_on(capsys, monkeypatch):
     assert seen == [["compare", "--seeds=0,1"]]
 
 
-def diagnosed(capsys, *arguments):
-    capsys.readouterr()
-    try:
-        doctor.run(["doctor", *arguments])
-        status = 0
-    except SystemExit as end:
-        status = end.code
-    return (status, *capsys.readouterr())
+diagnosed = functools.partial(called, run=doctor.run, program="doctor")
 
 
 @pytest.fixture

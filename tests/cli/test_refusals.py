@@ -282,16 +282,6 @@ OTHERS = [
     ("partition", ["--rounds=2"], "rounds"),
     (
         "partition",
-        ["--dataset=cifar10", "--data_dir=/no/such/folder"],
-        "dataset cifar10: --data_dir=/no/such/folder is not a directory",
-    ),
-    (
-        "partition",
-        ["--dataset=femnist", "--partition=natural", "--data_dir=/no/such/folder"],
-        "dataset femnist: --data_dir=/no/such/folder needs folders train and test",
-    ),
-    (
-        "partition",
         ["--partition=dirichlet", "--num_clients=300"],
         "--num_clients=300: with --min_samples=10, 3000 training samples are needed",
     ),
@@ -488,19 +478,6 @@ def test_train_in_a_directory_where_a_run_goes_on(call_here, tmp_path):
         result = call_here("train", f"--output_dir={tmp_path / 'run'}")
     check(result, "train", f"--output_dir={tmp_path / 'run'}: another process is writing")
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
-
-
-@pytest.mark.integration
-def test_train_with_data_that_are_not_there(call, tmp_path):
-    """Found out only when the data are loaded; still nothing is left behind."""
-    result = call(
-        "train",
-        "--dataset=cifar10",
-        f"--data_dir={tmp_path / 'none'}",
-        f"--output_dir={tmp_path / 'run'}",
-    )
-    check(result, "train", f"data_dir={tmp_path / 'none'} is not a directory")
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.integration

@@ -105,16 +105,6 @@ def test_text():
             "pretrained_weights",
             "",
         ),
-        (
-            {"algorithm": "fedmr", "aggregator": "robust"},
-            "aggregator",
-            "^clients of fedmr also send counts, features",
-        ),
-        (
-            {"algorithm": "fedproto", "aggregator": "secure"},
-            "aggregator",
-            "^clients of fedproto send no weights$",
-        ),
         ({"model": "resnet8", "aggregator": "dp"}, "aggregator", "choose normalization=group"),
         (
             {"algorithm": "fedbn", "model": "resnet8", "aggregator": "dp"},
@@ -131,8 +121,6 @@ def test_text():
         "model",
         "features",
         "weights",
-        "sums",
-        "no weights",
         "statistics",
         "statistics of clients",
         "noise",
