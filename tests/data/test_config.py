@@ -1,8 +1,6 @@
 """From settings to federations: digits in every partition, and every refusal."""
 
 import dataclasses
-import doctest
-import importlib
 
 import numpy as np
 import pytest
@@ -285,17 +283,6 @@ def test_settings_that_do_not_fit_sets_with_users():
     for name, value in (("augmentation", "standard"), ("input_normalization", "none")):
         with refuses(name, r"applies only with dataset=celeba\|"):
             _config(dataset="shakespeare", **natural, **{name: value})
-
-
-MODULES = ["config", "input_spec", "long_tail", "partitions", "partitions.by_class", "sources"]
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings(name, own_components):
-    module = importlib.import_module(f"tff_pcdd.data.{name}")
-    results = doctest.testmod(module, extraglobs={"np": np})
-    assert results.attempted
-    assert not results.failed
 
 
 def test_a_class_per_name():
