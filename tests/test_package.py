@@ -50,6 +50,23 @@ def test_dir_needs_no_heavy_package():
     assert _loaded_after("import tff_pcdd\nassert dir(tff_pcdd)") & _HEAVY == set()
 
 
+def test_names_and_settings_need_no_tensorflow():
+    """Of all components, so that --help answers at once and refusals do."""
+    loaded = _loaded_after(
+        "from tff_pcdd.settings import describe, registries\n"
+        "from tff_pcdd.training import ExperimentConfig, RunOptions\n"
+        "found = [each for cls in (ExperimentConfig, RunOptions) for each in registries(cls)]\n"
+        "assert len(found) >= 12\n"
+        "for registry in found:\n"
+        "    described = [describe(cls) for cls in registry.classes().values()]\n"
+        "    assert described and registry.names() or registry.setting == 'callbacks'\n"
+        "ExperimentConfig.from_settings(model='efficientnet_b0', algorithm='fedgela')\n"
+        "assert describe(ExperimentConfig) and describe(RunOptions)\n"
+        "from tff_pcdd.federated import SGD, Aggregator, TrainingSpec"
+    )
+    assert loaded & (_HEAVY - {"numpy"}) | loaded & {"ray"} == set()
+
+
 @pytest.mark.parametrize("name", tff_pcdd.__all__)
 def test_public_names_resolve(name):
     assert getattr(tff_pcdd, name) is not None

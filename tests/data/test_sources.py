@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -35,17 +33,6 @@ def test_metadata_of_every_set_needs_no_data():
     assert {"digits", "cifar10", "cifar100", "svhn_cropped", "fashion_mnist"} <= set(
         sources.names()
     )
-
-
-def test_listing_and_checking_settings_is_light():
-    program = (
-        "import sys, tff_pcdd.data; from tff_pcdd import settings;"
-        "tff_pcdd.data.sources.names(); tff_pcdd.data.partitions.names();"
-        "settings.describe(tff_pcdd.data.DataConfig); tff_pcdd.data.DataConfig();"
-        "print([m for m in ('tensorflow', 'sklearn', 'tensorflow_federated') if m in sys.modules])"
-    )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert result.stdout.strip() == "[]", result.stderr
 
 
 def test_unknown_names_list_the_known():
