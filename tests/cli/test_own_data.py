@@ -8,22 +8,8 @@ import pytest
 from PIL import Image
 
 from tests.cli.test_refusals import check
+from tests.data.test_own_folder import make
 from tff_pcdd import data
-
-
-def hospitals(root, classes=("cat", "dog"), count=5):
-    """PNGs of noise for three sites; no two are alike."""
-    number = 0
-    for site in ("St. Mary", "Charité", "Lyon"):
-        for label in classes:
-            for _ in range(count):
-                folder = root / site / label
-                folder.mkdir(parents=True, exist_ok=True)
-                pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8)
-                Image.fromarray(pixels).save(folder / f"{number:03d}.png")
-                number += 1
-    return root
-
 
 ROUND = ("--rounds=1", "--local_epochs=1", "--model=mlp", "--noprogress")
 
@@ -31,7 +17,8 @@ ROUND = ("--rounds=1", "--local_epochs=1", "--model=mlp", "--noprogress")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, succeed):
     """A run on a folder, and the folder."""
-    root = hospitals(tmp_path_factory.mktemp("own") / "data")
+    sites = {site: {"cat": 5, "dog": 5} for site in ("St. Mary", "Charité", "Lyon")}
+    root = make(tmp_path_factory.mktemp("own") / "data", sites)
     run = root.parent / "run"
     flags = ("--dataset=folder", f"--data_dir={root}", *ROUND, f"--output_dir={run}")
     succeed("train", *flags)

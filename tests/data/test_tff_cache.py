@@ -22,7 +22,7 @@ def no_network(monkeypatch):
     monkeypatch.setattr(urllib.request, "urlopen", refuse)
 
 
-def _write(path, splits):
+def write(path, splits):
     """A database of {split: {user: [features of a sample]}}."""
     with sqlite3.connect(path) as database:
         database.execute(
@@ -45,7 +45,7 @@ def _write(path, splits):
     database.close()
 
 
-def _image(label, pixels):
+def image_sample(label, pixels):
     return {
         "pixels": tf.train.Feature(float_list=tf.train.FloatList(value=pixels.ravel())),
         "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
@@ -67,7 +67,7 @@ def emnist(tmp_path):
     }
     users = {
         user: [
-            _image(label, np.float32(image) / 255)
+            image_sample(label, np.float32(image) / 255)
             for label, image in zip(labels[user], levels[user], strict=True)
         ]
         for user in labels
@@ -80,7 +80,7 @@ def emnist(tmp_path):
         "digits_only_train": digits,
         "digits_only_test": {"f02": users["f02"][1:2]},
     }
-    _write(tmp_path / "emnist_all.sqlite", splits)
+    write(tmp_path / "emnist_all.sqlite", splits)
     return tmp_path, levels
 
 
@@ -111,8 +111,8 @@ def test_emnist_digits(emnist):
 def test_pixels_between_grey_levels_stay_floats(tmp_path):
     image = np.linspace(0, 1, 784, dtype=np.float32).reshape(28, 28)
     white = np.ones((28, 28), np.float32)
-    users = {"a": [_image(1, image)], "b": [_image(2, white)]}
-    _write(tmp_path / "emnist_all.sqlite", {"all_train": users, "all_test": {"a": users["b"]}})
+    users = {"a": [image_sample(1, image)], "b": [image_sample(2, white)]}
+    write(tmp_path / "emnist_all.sqlite", {"all_train": users, "all_test": {"a": users["b"]}})
     loaded = data.load_federation("tff_emnist", "natural", data_dir=str(tmp_path))
     assert loaded.train.x.dtype == np.float32
     np.testing.assert_array_equal(loaded.train.x[..., 0], [image, white])
@@ -137,7 +137,7 @@ def test_shakespeare(tmp_path):
     first, second = ALPHABET[:50] + "é", ALPHABET[40:80]
     train = {"ROMEO": [_snippet(first), _snippet(second)], "PETER": [_snippet("x" * 80)]}
     test = {"ROMEO": [_snippet("y" * 82)]}
-    _write(tmp_path / "shakespeare.sqlite", {"train": train, "test": test})
+    write(tmp_path / "shakespeare.sqlite", {"train": train, "test": test})
     loaded = data.load_federation("tff_shakespeare", "natural", data_dir=str(tmp_path))
     assert loaded.client_ids == ("ROMEO",)
     assert loaded.notes == {"empty_users": 1}
@@ -190,7 +190,7 @@ def test_files_that_are_not_whole(emnist, tmp_path):
         data.load_federation("tff_emnist", "natural", data_dir=str(folder))
     assert "\n" not in str(caught.value)
     users = {"PETER": [_snippet("Ay.")]}
-    _write(tmp_path / "shakespeare.sqlite", {"train": users, "test": users})
+    write(tmp_path / "shakespeare.sqlite", {"train": users, "test": users})
     with pytest.raises(DataError, match=r"shakespeare.sqlite: no user has any sample"):
         data.load_federation("tff_shakespeare", "natural", data_dir=str(tmp_path))
 
@@ -203,14 +203,14 @@ def test_the_rest_of_a_user_is_never_read(emnist, monkeypatch):
     assert len(read) <= 2
 
 
-OTHERS = {"f1": [_image(3, np.zeros((28, 28)))]}
+OTHERS = {"f1": [image_sample(3, np.zeros((28, 28)))]}
 
 
 @pytest.mark.parametrize("label", [2**40, 2**32 + 3])
 def test_labels_beyond_int32_are_refused(label, tmp_path):
     """TFF's own loader converts them to other labels."""
-    samples = [_image(3, np.zeros((28, 28))), _image(label, np.zeros((28, 28)))]
-    _write(tmp_path / "emnist_all.sqlite", {"all_train": {"f0": samples}, "all_test": OTHERS})
+    samples = [image_sample(3, np.zeros((28, 28))), image_sample(label, np.zeros((28, 28)))]
+    write(tmp_path / "emnist_all.sqlite", {"all_train": {"f0": samples}, "all_test": OTHERS})
     with pytest.raises(DataError, match=rf"user 'f0': label {label} of sample 1 is not an int32"):
         data.load_federation("tff_emnist", "natural", data_dir=str(tmp_path))
 
@@ -219,14 +219,14 @@ def test_labels_beyond_int32_are_refused(label, tmp_path):
 def test_pixels_that_are_not_finite_are_refused(value, tmp_path):
     pixels = np.zeros((28, 28))
     pixels[3, 5] = value
-    samples = [_image(3, np.zeros((28, 28))), _image(1, pixels)]
-    _write(tmp_path / "emnist_all.sqlite", {"all_train": {"f0": samples}, "all_test": OTHERS})
+    samples = [image_sample(3, np.zeros((28, 28))), image_sample(1, pixels)]
+    write(tmp_path / "emnist_all.sqlite", {"all_train": {"f0": samples}, "all_test": OTHERS})
     with pytest.raises(DataError, match=r"'f0': pixels must be finite .* pixel \(3, 5\) of sample"):
         data.load_federation("tff_emnist", "natural", data_dir=str(tmp_path))
 
 
 def test_user_ids_do_not_become_queries(tmp_path):
-    users = {"f0": [_image(3, np.zeros((28, 28)))], "x' OR '1'='1": []}
-    _write(tmp_path / "emnist_all.sqlite", {"all_train": users, "all_test": OTHERS})
+    users = {"f0": [image_sample(3, np.zeros((28, 28)))], "x' OR '1'='1": []}
+    write(tmp_path / "emnist_all.sqlite", {"all_train": users, "all_test": OTHERS})
     with pytest.raises(DataError, match=r"the user id .* contains a quote"):
         data.load_federation("tff_emnist", "natural", data_dir=str(tmp_path))

@@ -9,13 +9,12 @@ from __future__ import annotations
 import functools
 import json
 import random
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
+from tests.data import test_tff_cache
 from tests.faults.case import SAME, Case, SilentDifference
 from tests.faults.mutations import mutate, refusals
 from tests.support import write_tfds
@@ -266,21 +265,8 @@ def _check_tfds(file: str, number: int, directory: Path) -> str:
 def write_cache(path: Path) -> None:
     """A copy of TFF's EMNIST with one sample in each part."""
     levels = np.arange(784, dtype=np.float32).reshape(28, 28) % 256
-    with sqlite3.connect(path) as database:
-        database.execute(
-            "CREATE TABLE examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)"
-        )
-        database.execute(
-            "CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)"
-        )
-        for split in ("all_train", "all_test"):
-            database.execute("INSERT INTO client_metadata VALUES ('f0', ?, 1)", (split,))
-            pixels = tf.train.Feature(float_list=tf.train.FloatList(value=levels.ravel() / 255))
-            label = tf.train.Feature(int64_list=tf.train.Int64List(value=[3]))
-            features = tf.train.Features(feature={"pixels": pixels, "label": label})
-            proto = tf.train.Example(features=features).SerializeToString()
-            database.execute("INSERT INTO examples VALUES (?, 'f0', ?)", (split, proto))
-    database.close()
+    sample = test_tff_cache.image_sample(3, levels / 255)
+    test_tff_cache.write(path, {part: {"f0": [sample]} for part in ("all_train", "all_test")})
 
 
 def _check_cache(number: int, directory: Path) -> str:
