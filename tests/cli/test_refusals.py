@@ -135,31 +135,11 @@ OTHERS = [
         ["--algorithms=fedavg", "--fedgela_scale=2"],
         "--fedgela_scale=2.0: applies to fedgela, and the method is fedavg",
     ),
-    (
-        "compare",
-        ["--partitions=shards"],
-        "--partitions=shards: must be one of class:CLASSES",
-    ),
-    (
-        "compare",
-        ["--partitions=class"],
-        "--partitions=class: must be one of class:CLASSES",
-    ),
-    (
-        "compare",
-        ["--partitions=iid:3"],
-        "--partitions=iid:3: must be one of class:CLASSES",
-    ),
-    (
-        "compare",
-        ["--partitions=class:x"],
-        "--partitions=class:x: must be one of class:CLASSES",
-    ),
-    (
-        "compare",
-        ["--partitions=iid@"],
-        "--partitions=iid@: must be one of class:CLASSES",
-    ),
+    ("compare", ["--partitions=shards"], "--partitions=shards: must be one of class:CLASSES"),
+    ("compare", ["--partitions=class"], "--partitions=class: must be one of class:CLASSES"),
+    ("compare", ["--partitions=iid:3"], "--partitions=iid:3: must be one of class:CLASSES"),
+    ("compare", ["--partitions=class:x"], "--partitions=class:x: must be one of class:CLASSES"),
+    ("compare", ["--partitions=iid@"], "--partitions=iid@: must be one of class:CLASSES"),
     ("compare", ["--partitions="], "--partitions: is required"),
     ("compare", ["--partitions=class:11"], "--classes_per_client=11: digits has only 10 classes"),
     (
@@ -167,11 +147,7 @@ OTHERS = [
         ["--partitions=dirichlet:0.1,dirichlet:.1"],
         "--partitions=dirichlet:0.1,dirichlet:.1: name each partition once",
     ),
-    (
-        "compare",
-        ["--partitions=iid,iid@10"],
-        "--partitions: name each partition once",
-    ),
+    ("compare", ["--partitions=iid,iid@10"], "--partitions: name each partition once"),
     (
         "compare",
         ["--partitions=iid", "--partition=class"],
