@@ -14,7 +14,7 @@ from tests.methods.refusing import FIXED_HEADS, SENDS
 from tff_pcdd import methods
 from tff_pcdd.cli import method_grids
 from tff_pcdd.experiment import planning
-from tff_pcdd.federated import upload
+from tff_pcdd.federated import build_personalization, build_process, upload
 from tff_pcdd.methods import head_calibration
 from tff_pcdd.methods.calibrated import Calibrated, compose
 from tff_pcdd.training import ExperimentConfig, manifests, run_directory
@@ -162,6 +162,20 @@ def test_personal_models_of_the_method_stay():
         found = own.personal_logits(0, x, False)
         wanted = own.global_logits(x)[""] if is_global else plain.personal_logits(0, x, False)
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", support.rare_but(["fedntd", "ditto"], ACCEPTED))
+def test_personal_models_have_values_of_all_variables(method):
+    """Also of those of the global model that only a method's training would need."""
+    spec = calibrated(method, "ccvr")
+    process = build_process(spec)
+    personalize = build_personalization(spec, process, local_epochs=False)
+    own = process.initial_client_state(support.seed_of(0, 1))
+    state = process.initialize()
+    (values,) = personalize(state, [own], [support.client_data(1, 0, test=support.TEST)])
+    with spec.outline() as net:
+        shapes = [tuple(variable.shape) for variable in net.variables]
+    assert [np.shape(value) for value in values] == shapes
 
 
 def test_a_head_of_another_kind_is_refused():

@@ -447,7 +447,19 @@ class Calibrated:
         return self._trained(net) if own else self._global(net)
 
     def personalize(self, net: Network, client: Client) -> None:
+        if self._delayed:
+            self._complete(net)
         self.method.personalize(self._personal(net), self._client(client))
+
+    def _complete(self, net: Network) -> None:
+        """Gives values to variables of the global model that only local training needs.
+
+        Nobody trains the global model itself, but whoever takes a personal model reads all.
+        """
+        known = {v.ref() for v in [*net.shared.all, *net.mirrored.all, *net.fixed]}
+        for own, trained in net.copies(self._prefix):
+            if own.ref() not in known:
+                own.assign(trained)
 
     def personal_logits(self, net: Network, x: tf.Tensor, client: Client) -> tf.Tensor:
         return self.method.personal_logits(self._personal(net), x, self._client(client))
