@@ -478,6 +478,39 @@ def test_the_head_of_such_a_run_can_be_calibrated(trained, options, tmp_path):
     assert (after["rounds"], after["ga_fedprox_final"]) == (3, before["ga_final"])
 
 
+def test_clients_do_not_start_from_a_re_trained_head(compute):
+    """They go on with the method's own weights, as they do without a head calibration."""
+    ended = []
+    for name in ("none", "creff"):
+        settings = {} if name == "none" else {"creff_epochs": 2, "creff_matching_steps": 1}
+        config = of("fedprox", head_calibration=name, **settings)
+        with Simulation(config, compute=compute) as first:
+            first.next_round()
+            first.next_round()
+            initial = InitialWeights(first.state.weights)
+        with Simulation(config, initial=initial, compute=compute) as second:
+            second.next_round()
+            ended.append(second.state.weights["trainable"])
+    plain, both = ended
+    # The global model is before that of the method.
+    own = both[len(plain) :]
+    assert len(own) == len(plain) == 6
+    for found, wanted in zip(own, plain, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_drawn_weights_may_be_given(compute):
+    """A method and its calibrated model start equal, as they do without given weights."""
+    config = of("fedavg", head_calibration="creff", creff_epochs=2, creff_matching_steps=1)
+    losses = []
+    with Simulation(config, compute=compute) as drawn:
+        weights = drawn.state.weights
+        losses.append(drawn.next_round()["train_loss"])
+    with Simulation(config, initial=InitialWeights(weights), compute=compute) as given:
+        losses.append(given.next_round()["train_loss"])
+    assert losses[0] == losses[1]
+
+
 def test_a_simulation_does_not_ignore_the_setting(trained, compute):
     with (
         Simulation(of("fedprox", trained("fedavg")), compute=compute) as simulation,

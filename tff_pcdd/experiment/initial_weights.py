@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from tff_pcdd.errors import SettingError
-from tff_pcdd.federated.records import ClientState
+from tff_pcdd.federated.records import ClientState, ServerState
+from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import variables_of
+from tff_pcdd.methods import Method
+from tff_pcdd.methods.calibrated import Calibrated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +64,24 @@ class InitialWeights:
             reason = f"does not fit the network of {spec.method.name}: {differences[0]}"
             raise SettingError("warm_start", self.source, reason)
         return dataclasses.replace(self, clients=clients)
+
+    def in_place_of(self, state: ServerState, method: Method) -> ServerState:
+        """The server's first state with these weights.
+
+        Args:
+            state: the state with weights that were drawn.
+            method: the method, with its head calibration.
+        """
+        weights = [(name, [*self.weights.get(name, ())]) for name in state.weights]
+        own = state.server
+        if isinstance(method, Calibrated) and self._are_others(state.weights):
+            own = tf.nest.map_structure(np.asarray, ordered(method.given_weights(own)))
+        return state._replace(weights=OrderedDict(weights), server=own)
+
+    def _are_others(self, drawn: Mapping[str, Sequence[Any]]) -> bool:
+        """Whether they differ from those before the first round, which may be given too."""
+        pairs = zip(self.weights["trainable"], drawn["trainable"], strict=True)
+        return not all(np.array_equal(*pair) for pair in pairs)
 
 
 def with_variables(clients: Mapping[int, ClientState]) -> Mapping[int, ClientState]:

@@ -16,7 +16,6 @@ import functools
 import itertools
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -182,9 +181,7 @@ class Simulation:
         if self._state is None:
             state = self.invoke(self.process.initialize)
             if self._initial is not None:
-                given = self._initial.weights
-                weights = [(name, [*given.get(name, ())]) for name in state.weights]
-                state = state._replace(weights=OrderedDict(weights))
+                state = self._initial.in_place_of(state, self.spec.method)
             elif (run := self.config.training.warm_start) is not None:
                 reason = "only a `Run` reads these weights; give a simulation others as `initial`"
                 raise SettingError("warm_start", run, reason)

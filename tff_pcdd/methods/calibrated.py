@@ -433,6 +433,13 @@ class Calibrated:
         )
         return self._join([*copies[:-2], *retrained], own), {**server, **state}
 
+    def given_weights(self, server: Mapping[str, Any]) -> dict[str, Any]:
+        """The server's own tensors if its first weights are those after rounds of another run.
+
+        Clients then start from the method's own weights, and not from the re-trained head.
+        """
+        return {**server, "trained": tf.constant(True)} if self._delayed else dict(server)
+
     # The resulting models.
 
     def global_logits(self, net: Network, x: tf.Tensor) -> dict[str, tf.Tensor]:
