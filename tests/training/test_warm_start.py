@@ -499,6 +499,22 @@ def test_clients_do_not_start_from_a_re_trained_head(compute):
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
 
 
+def test_networks_of_clients_do_not_begin_with_a_re_trained_head(compute):
+    """Ditto's begin with the weights that clients have trained."""
+    calibration = {"head_calibration": "creff", "creff_epochs": 2, "creff_matching_steps": 1}
+    with Simulation(of("fedavg", **calibration), compute=compute) as first:
+        first.next_round()
+        first.next_round()
+    weights = first.state.weights["trainable"]
+    # A backbone of two layers and a head: first those of the global model.
+    own, shown = weights[6:], weights[:6]
+    assert len(own) == 6
+    assert not np.array_equal(own[4], shown[4])
+    initial = InitialWeights(first.state.weights)
+    with Simulation(of("ditto", **calibration), initial=initial, compute=compute) as second:
+        support.assert_trees_equal(list(second.store.get(0).personal), own)
+
+
 def test_drawn_weights_may_be_given(compute):
     """A method and its calibrated model start equal, as they do without given weights."""
     config = of("fedavg", head_calibration="creff", creff_epochs=2, creff_matching_steps=1)

@@ -84,6 +84,27 @@ class InitialWeights:
         return not all(np.array_equal(*pair) for pair in pairs)
 
 
+def as_trained(state: ServerState, spec: TrainingSpec) -> Mapping[str, Sequence[Any]]:
+    """The server's weights with which networks of clients begin.
+
+    With a head calibration, those of the method itself are also in the place of the global model.
+    """
+    if not isinstance(spec.method, Calibrated):
+        return state.weights
+    weights = OrderedDict((name, [*values]) for name, values in state.weights.items())
+    with spec.outline() as net:
+        places = {
+            variable.ref(): (name, number)
+            for name, group in variables_of(net).items()
+            for number, variable in enumerate(group)
+        }
+        for shown, own in spec.method.both_models(net, state.server):
+            if shown.ref() in places and own.ref() in places:
+                (group, number), (source, other) = places[shown.ref()], places[own.ref()]
+                weights[group][number] = state.weights[source][other]
+    return weights
+
+
 def with_variables(clients: Mapping[int, ClientState]) -> Mapping[int, ClientState]:
     """The states of clients that keep variables: a method keeps some at all clients or at none."""
     first = next(iter(clients.values()), None)

@@ -31,7 +31,7 @@ from tff_pcdd.experiment.cohort_data import pooled_data
 from tff_pcdd.experiment.cohorts import check_sampling, derive_seed, sample_cohort
 from tff_pcdd.experiment.compute import ComputeOptions
 from tff_pcdd.experiment.config import ExperimentConfig
-from tff_pcdd.experiment.initial_weights import InitialWeights
+from tff_pcdd.experiment.initial_weights import InitialWeights, as_trained
 from tff_pcdd.experiment.model_evaluation import Answers, ModelEvaluation, as_arrays
 from tff_pcdd.experiment.nonfinite import NonfiniteLog
 from tff_pcdd.experiment.planning import training_spec
@@ -215,7 +215,7 @@ class Simulation:
         if self._initial is None:
             return self._first_state(client)
         if not self._initial.clients:
-            return self._first_state(client, self.state.weights)
+            return self._first_state(client, as_trained(self.state, self.spec))
         state = self._first_state(client)
         if client not in self._initial.clients:
             # In the other simulation, too, it has not taken part, and has its first state.
@@ -310,7 +310,8 @@ class Simulation:
         clients: Iterable[int] = self._initial.clients
         if not clients:
             # What clients keep begins with the weights of the server for a few methods only.
-            first = self._first_state(0), self._first_state(0, self.state.weights)
+            given = as_trained(self.state, self.spec)
+            first = self._first_state(0), self._first_state(0, given)
             if not all(map(np.array_equal, *map(tf.nest.flatten, first))):
                 clients = range(self.federation.num_clients)
         for client in clients:

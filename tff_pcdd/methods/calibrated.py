@@ -440,6 +440,17 @@ class Calibrated:
         """
         return {**server, "trained": tf.constant(True)} if self._delayed else dict(server)
 
+    def both_models(
+        self, net: Network, server: Mapping[str, Any]
+    ) -> list[tuple[tf.Variable, tf.Variable]]:
+        """Pairs of a variable of the global model and the method's own, if clients train another.
+
+        Args:
+            net: the network.
+            server: the server's own tensors.
+        """
+        return net.copies(self._prefix) if self._delayed and server["trained"] else []
+
     # The resulting models.
 
     def global_logits(self, net: Network, x: tf.Tensor) -> dict[str, tf.Tensor]:
