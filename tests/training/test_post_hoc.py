@@ -191,3 +191,15 @@ def test_a_diverged_run_is_refused(run, monkeypatch):
         calibrate_run(config, calibrated, directory, directory.with_name("other"))
     assert not directory.with_name("other").exists()
     assert planning.check(calibrated).method.name == "fedprox with head_calibration=fednpc"
+
+
+def test_the_result_has_diagnostics(tmp_path):
+    """Also where clients compute features, which makes further networks."""
+    config = ExperimentConfig.from_settings(
+        model="linear", num_clients=2, partition="iid", max_train_samples=40, rounds=1
+    )
+    options = RunOptions(progress=False, tensorboard=False, diagnostics="norms")
+    run_experiment(config, tmp_path / "run", options)
+    calibrated = config.with_settings(head_calibration="ccvr", ccvr_virtual_features=9)
+    calibrate_run(config, calibrated, tmp_path / "run", tmp_path / "calibrated", options)
+    assert "diag_" in (tmp_path / "calibrated" / "metrics.csv").read_text()
