@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests import support
-from tff_pcdd import methods
+from tff_pcdd import layers, methods
 from tff_pcdd.federated import ClientWork, PersonalEvaluation, build_process, make_message
 from tff_pcdd.federated import state as states
 
@@ -86,6 +86,21 @@ def test_any_method_can_leave_normalization_with_the_client(simulation, one_roun
     process = build_process(spec)
     result = support.run_rounds(process, process.initialize(), {}, [COHORT])
     support.assert_trees_equal(result[:2], one_round[:2])
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        (layers.BatchNormalization, True),
+        (tf.keras.layers.BatchNormalization, True),
+        (tf.keras.layers.experimental.SyncBatchNormalization, True),
+        (tf.compat.v1.keras.layers.BatchNormalization, True),
+        (tf.keras.layers.LayerNormalization, False),
+        (tf.keras.layers.GroupNormalization, False),
+    ],
+)
+def test_batch_normalization_of_all_kinds_is_recognized(layer, expected):
+    assert methods.is_batch_norm(layer()) is expected
 
 
 def with_personal_norms(name, **options):

@@ -14,8 +14,6 @@ from etils import epy
 with epy.lazy_imports():
     import tensorflow as tf
 
-    from tff_pcdd import layers
-
 if TYPE_CHECKING:
     from tff_pcdd.methods.contract import Method
     from tff_pcdd.methods.records import TaskSpec
@@ -201,7 +199,8 @@ def _placement(
 
 def is_batch_norm(layer: tf.keras.layers.Layer) -> bool:
     """Whether a layer is a batch normalization, recognized by its type and not by its name."""
-    return isinstance(layer, (layers.BatchNormalization, tf.keras.layers.BatchNormalization))
+    # The base of Keras' classes, which it does not export: another one computes over replicas.
+    return isinstance(layer, tf.keras.layers.BatchNormalization.__base__)
 
 
 def _has_no_python_control_flow(owner: Any) -> bool:
