@@ -348,4 +348,4 @@ def test_advice_is_given_at_the_start(program, flags, call_here, tmp_path):
     planning._warn.cache_clear()
     status, _, err = call_here(program, *flags, "--dry_run", f"--output_dir={tmp_path / 'out'}")
     assert status == 0, err
-    assert err.count("feddc with client_momentum=0.9 can stay at chance level") == 1
+    assert err.count("feddc with --client_momentum=0.9 can stay at chance level") == 1

@@ -1090,7 +1090,7 @@ def _elsewhere(form: str, folder: pathlib.Path) -> data.Federation:
 
 def _duplicates(made: data.Federation) -> str:
     report = partition.summarize("own", made)
-    (line,) = [line for line in report.splitlines() if "duplicates" in line]
+    (line,) = [line for line in report.splitlines() if "duplicate" in line]
     return f"{line.removeprefix('- ')}; {samples(made)}"
 
 
@@ -1099,7 +1099,7 @@ _TWICE[1] = _TWICE[0]
 MESSAGES = (
     of_arrays(
         "an image at two sites, in the report",
-        "1 duplicates at several sites; 24 samples; warned",
+        "1 duplicate at several sites; 24 samples; warned",
         _TWICE,
         np.where(np.arange(N) < 2, "benign", _TWO),
         _duplicates,

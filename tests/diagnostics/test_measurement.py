@@ -355,7 +355,7 @@ def test_clients_with_something_to_compare_come_first(counts, expected):
     assert diagnostics.choose_clients(np.array(counts)) == expected
 
 
-@pytest.mark.parametrize("value", ["angels", "angles,", "angles;nc"])
+@pytest.mark.parametrize("value", ["angels", "angles,nd", "angles;nc"])
 def test_unknown_name_is_refused_in_one_line(value):
     with refuses("diagnostics", "is not one of") as caught:
         RunOptions(diagnostics=value)
@@ -364,5 +364,5 @@ def test_unknown_name_is_refused_in_one_line(value):
 
 
 def test_names_are_read_in_any_order():
-    assert RunOptions(diagnostics="nc, angles").diagnostic_names() == ["nc", "angles"]
+    assert RunOptions(diagnostics="nc, angles,").diagnostic_names() == ["nc", "angles"]
     assert RunOptions().diagnostic_names() == []

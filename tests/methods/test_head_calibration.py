@@ -169,7 +169,7 @@ def test_personal_models_have_values_of_all_variables(method):
     """Also of those of the global model that only a method's training would need."""
     spec = calibrated(method, "ccvr")
     process = build_process(spec)
-    personalize = build_personalization(spec, process, local_epochs=False)
+    personalize = build_personalization(process, local_epochs=False)
     own = process.initial_client_state(support.seed_of(0, 1))
     state = process.initialize()
     (values,) = personalize(state, [own], [support.client_data(1, 0, test=support.TEST)])

@@ -20,7 +20,7 @@ def call(*flags):
     [
         ((), "--publish_dir={}: is not a directory"),
         (("--sweep_dirs=y",), "--sweep_dirs=y: is not a directory"),
-        (("--add_methods",), "--add_methods=True: needs the sweeps to add; set sweep_dirs"),
+        (("--add_methods",), "--add_methods=True: needs the sweeps to add; set --sweep_dirs"),
     ],
 )
 def test_refusals(flags, message, tmp_path):

@@ -61,7 +61,7 @@ def test_xla_is_told_not_to_choose_programs_by_their_speed(monkeypatch):
         _tf_private.note_use_of_xla()
     finally:
         _tf_private.require_determinism(False)
-    with refuses("deterministic", "XLA has chosen .* compile is client, use off or a new process"):
+    with refuses("deterministic", "XLA has chosen .* `compile` is client, use off or a new process"):
         ComputeOptions().check(config)
     ComputeOptions(compile="off").check(config)
     ComputeOptions().check(ExperimentConfig.from_settings())
@@ -203,7 +203,7 @@ def test_xla_for_processors_is_refused(compile, monkeypatch):
     config = ExperimentConfig.from_settings(deterministic=True)
     ComputeOptions().check(config)
     with refuses(
-        "deterministic", f"XLA's programs for processors .* compile is {compile}, use off"
+        "deterministic", f"XLA's programs for processors .* `compile` is {compile}, use off"
     ):
         ComputeOptions(compile=compile).check(config)
     ComputeOptions(compile=compile).check(ExperimentConfig.from_settings())

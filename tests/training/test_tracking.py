@@ -198,7 +198,7 @@ def test_rounds_that_the_tracker_has_are_not_sent_again():
 
 
 def test_a_tracker_that_cannot_be_reached_is_refused_at_the_start():
-    with refuses("tracking", "no route", "failing"):
+    with refuses("tracking", "no route to the host", "failing"):
         track(Failing("open"))
 
 

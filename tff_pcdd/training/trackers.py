@@ -74,7 +74,8 @@ class Tracker(Callback):
         try:
             yield
         except Exception as error:  # Each tracker has its own kinds of errors.
-            raise SettingError("tracking", self.package, f"cannot be used: {error}") from error
+            reason = f"cannot be used: {' '.join(str(error).split())}"
+            raise SettingError("tracking", self.package, reason) from error
 
     def on_end(self, run):
         if not self._failed:
