@@ -61,7 +61,8 @@ def test_xla_is_told_not_to_choose_programs_by_their_speed(monkeypatch):
         _tf_private.note_use_of_xla()
     finally:
         _tf_private.require_determinism(False)
-    with refuses("deterministic", "XLA has chosen .* `compile` is client, use off or a new process"):
+    reason = "XLA has chosen .* `compile` is client, use off or a new process"
+    with refuses("deterministic", reason):
         ComputeOptions().check(config)
     ComputeOptions(compile="off").check(config)
     ComputeOptions().check(ExperimentConfig.from_settings())
