@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import logging
 import os
 import pathlib
 import signal
@@ -18,6 +19,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Threads share two of the C library's heaps (M_ARENA_MAX). With its default of eight per core, each
 # keeps parts of what it had, and a process with many tests grows by another 0.3 GB.
 ctypes.CDLL(None).mallopt(-8, 2)
+
+# After an error in a loop that runs op by op, TensorFlow says that the loop's arrays were not used,
+# perhaps not before another test reads what a program writes.
+logging.getLogger("tensorflow").addFilter(
+    lambda record: "Object was never used" not in record.getMessage()
+)
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
