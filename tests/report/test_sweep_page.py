@@ -134,6 +134,7 @@ def test_the_first_command_is_that_of_the_method_that_leads_the_comparison(tmp_p
     commands = [settings_of(text) for text in tree.texts if " -m " in text]
     methods = [pathlib.Path(command["config"]).parts[-3] for command in commands]
     assert methods == ["fedavg", "fedgela"]
+    assert [command["output_dir"] for command in commands] == [f"runs/best_{m}" for m in methods]
     shown = " ".join(tree.texts)
     with open(tmp_path / "comparison" / "comparison.csv", newline="") as file:
         [ga] = [row["ga_final"] for row in csv.DictReader(file) if row["algorithm"] == "fedavg"]

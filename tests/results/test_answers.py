@@ -122,6 +122,23 @@ def test_all_methods_with_the_best_value_are_named():
         assert heading == f"One model for all: undecided; {names} lead with the same value."
 
 
+@pytest.mark.parametrize(
+    ("alone", "expected"),
+    [
+        # 10, 10.5 and 11 points, 1, -1.5 and 1, and -5, -5.5 and -6: Student's half-width for three
+        # seeds is 4.303 / √3 times the deviation, 1.2, 3.6 and 1.2.
+        ([75.0, 75.0, 75.0], "fedgela."),
+        ([84.0, 87.0, 85.0], "undecided; fedgela leads."),
+        ([90.0, 91.0, 92.0], "training alone is better; fedgela leads."),
+    ],
+)
+def test_training_alone_may_be_better_than_every_method(alone, expected):
+    values = {"fedavg": PA["fedavg"], "fedgela": PA["fedgela"], "local": alone}
+    [answer] = answers.read(made(values, "pa_final"), [])
+    [(heading, _)] = answer.sentences()
+    assert heading == f"A model for each client: {expected}"
+
+
 def test_differences_without_an_interval_say_so():
     [answer] = answers.read(made({"fedavg": [70.0, 71.0], "fedgela": [75.0, 76.0]}), [])
     assert "+5.0 (2 equal differences, which give no interval) over fedavg" in (

@@ -96,19 +96,20 @@ def comparison_command(
     return _quoted("compare", flags)
 
 
-def saved_command(config: Path, settings: Mapping[str, Any]) -> str:
+def saved_command(config: Path, settings: Mapping[str, Any], output_dir: str) -> str:
     """The command that trains with all settings of a run, paths too, from its config.json.
 
     Args:
         config: the file, from the working directory.
         settings: the settings in it.
+        output_dir: the directory of the new run.
     """
-    return _quoted("train", [*_imports(settings), f"--config={config}"], "runs/best")
+    return _quoted("train", [*_imports(settings), f"--config={config}"], output_dir)
 
 
-def chosen_command(flagfile: Path) -> str:
+def chosen_command(flagfile: Path, output_dir: str) -> str:
     """The command that trains with the settings in a flagfile."""
-    return _quoted("train", [f"--flagfile={flagfile}"], "runs/best")
+    return _quoted("train", [f"--flagfile={flagfile}"], output_dir)
 
 
 def _quoted(program: str, flags: Sequence[str], output_dir: str = "runs/again") -> str:

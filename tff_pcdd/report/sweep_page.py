@@ -144,13 +144,15 @@ class Command:
     complete: bool
 
 
-def _command(directory: Directory, pattern: str, chosen: str, flagfile: str) -> Command:
+def _command(
+    directory: Directory, pattern: str, chosen: str, flagfile: str, output_dir: str = "runs/best"
+) -> Command:
     """The command of the run of a point or a method; if there is none, that of its flagfile."""
     run = _run(directory, pattern, chosen)
     if run is None:
-        text = settings_table.chosen_command(directory.path / flagfile)
+        text = settings_table.chosen_command(directory.path / flagfile, output_dir)
     else:
-        text = settings_table.saved_command(*run)
+        text = settings_table.saved_command(*run, output_dir)
     return Command(name_of(chosen), text, run is not None)
 
 
@@ -420,7 +422,7 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
         "table": Table(columns, rows),
         "heat": None,
         "commands": [
-            _command(directory, runs, method, name)
+            _command(directory, runs, method, name, f"runs/best_{method}")
             for method, name in flagfiles.items()
             if directory.attempt(name, directory.text, name)
         ],

@@ -36,7 +36,7 @@ _REPEATED = {
     "personal chance": "The personal models are no better than always giving the same answer",
     "never predicted": "The global model never answers some classes",
     "groups": "Nothing is classified correctly of some group of classes",
-    "flat": "The curve has not changed since the first round",
+    "flat": "An accuracy does not change any more",
     "unstable": "The last round is far below the best one",
     "after local": "Local training makes the personal models worse",
     "rising": "Accuracy was still rising",
@@ -91,13 +91,15 @@ class Choice:
     @property
     def heading(self) -> str:
         """What is asked, and the best methods."""
-        if not self.tied:
-            return f"{self.question}: {self.best}."
-        leaders = [self.best, *self.equal]
+        leaders, alone = [self.best, *self.equal], self.over.get(ALONE)
         lead = "lead with the same value" if self.equal else "leads"
+        if alone is not None and alone.is_certain and alone.mean < 0:
+            return f"{self.question}: training alone is better; {text.listed(leaders, 8)} {lead}."
         # What cannot be told from the simplest method is no reason to leave it.
-        undecided = "undecided; " if BASELINE in {*self.tied, *leaders} else ""
-        return f"{self.question}: {undecided}{text.listed(leaders, 8)} {lead}."
+        simplest = bool(self.tied) and BASELINE in {*self.tied, *leaders}
+        if simplest or (alone is not None and not alone.is_certain):
+            return f"{self.question}: undecided; {text.listed(leaders, 8)} {lead}."
+        return f"{self.question}: {text.listed(leaders, 8)}{f' {lead}' if self.tied else ''}."
 
     @property
     def sentence(self) -> str:
