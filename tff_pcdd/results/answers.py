@@ -91,15 +91,17 @@ class Choice:
     @property
     def heading(self) -> str:
         """What is asked, and the best methods."""
-        leaders, alone = [self.best, *self.equal], self.over.get(ALONE)
-        lead = "lead with the same value" if self.equal else "leads"
-        if alone is not None and alone.is_certain and alone.mean < 0:
-            return f"{self.question}: training alone is better; {text.listed(leaders, 8)} {lead}."
+        names, alone = text.listed([self.best, *self.equal], 8), self.over.get(ALONE)
+        leads = f"{names} lead with the same value" if self.equal else f"{names} leads"
         # What cannot be told from the simplest method is no reason to leave it.
-        simplest = bool(self.tied) and BASELINE in {*self.tied, *leaders}
-        if simplest or (alone is not None and not alone.is_certain):
-            return f"{self.question}: undecided; {text.listed(leaders, 8)} {lead}."
-        return f"{self.question}: {text.listed(leaders, 8)}{f' {lead}' if self.tied else ''}."
+        is_open = bool(self.tied) and BASELINE in (self.best, *self.tied)
+        if alone is not None and alone.is_certain and alone.mean < 0:
+            found = f"training alone is better; {leads}"
+        elif is_open or (alone is not None and not alone.is_certain):
+            found = f"undecided; {leads}"
+        else:
+            found = leads if self.tied else names
+        return f"{self.question}: {found}."
 
     @property
     def sentence(self) -> str:
