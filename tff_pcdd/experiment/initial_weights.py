@@ -91,18 +91,20 @@ def as_trained(state: ServerState, spec: TrainingSpec) -> Mapping[str, Sequence[
     """
     if not isinstance(spec.method, Calibrated):
         return state.weights
-    weights = OrderedDict((name, [*values]) for name, values in state.weights.items())
     with spec.outline() as net:
-        places = {
-            variable.ref(): (name, number)
-            for name, group in variables_of(net).items()
-            for number, variable in enumerate(group)
+        groups = variables_of(net)
+        values = {
+            variable.ref(): value
+            for name, group in groups.items()
+            for variable, value in zip(group, state.weights[name], strict=True)
         }
-        for shown, own in spec.method.both_models(net, state.server):
-            if shown.ref() in places and own.ref() in places:
-                (group, number), (source, other) = places[shown.ref()], places[own.ref()]
-                weights[group][number] = state.weights[source][other]
-    return weights
+        own = {shown.ref(): v.ref() for shown, v in spec.method.both_models(net, state.server)}
+        # The server has no values of variables that clients keep.
+        own = {ref: other for ref, other in own.items() if other in values}
+        return OrderedDict(
+            (name, [values[own.get(variable.ref(), variable.ref())] for variable in group])
+            for name, group in groups.items()
+        )
 
 
 def with_variables(clients: Mapping[int, ClientState]) -> Mapping[int, ClientState]:
