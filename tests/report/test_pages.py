@@ -504,6 +504,14 @@ def test_flags_in_sentences_are_not_divided(tmp_path):
     )
 
 
+def choose(directory, point):
+    """Makes a directory that of a sweep which has tried a point of FedAvg with seed 2."""
+    (directory / "sweep.csv").write_text("algorithm,settings,va\n")
+    run = directory / "tuning" / "fedavg" / point / "seed_2"
+    run.mkdir(parents=True)
+    (run / "config.json").write_text("{}")
+
+
 @pytest.mark.parametrize("in_a_sweep", [False, True])
 def test_more_seeds_are_asked_for_by_the_flag_that_the_program_has(in_a_sweep, tmp_path):
     """In a sweep, seed 2 has chosen the settings and cannot be one of the final ones."""
@@ -514,10 +522,7 @@ def test_more_seeds_are_asked_for_by_the_flag_that_the_program_has(in_a_sweep, t
     rows[0]["pa_final"], rows[1]["pa_final"] = rows[3]["pa_final"], "20"
     write_csv(table, [*rows[0]], [[*row.values()] for row in rows])
     if in_a_sweep:
-        (tmp_path / "sweep.csv").write_text("algorithm,settings,va\n")
-        run = tmp_path / "tuning" / "fedavg" / "default" / "seed_2"
-        run.mkdir(parents=True)
-        (run / "config.json").write_text("{}")
+        choose(tmp_path, "default")
     texts = " ".join(page(comparison_dir=tmp_path / "comparison").texts)
     wanted = "--final_seeds=0,1,3,4,5" if in_a_sweep else "--seeds=0,1,2,3,4"
     assert f"take {wanted}" in texts
@@ -532,10 +537,7 @@ def test_a_comparison_of_a_sweep_asks_for_no_flag_that_the_sweep_refuses(in_a_sw
     rows[0]["diverged"] = "True"
     write_csv(table, [*rows[0]], [[*row.values()] for row in rows])
     if in_a_sweep:
-        (tmp_path / "sweep.csv").write_text("algorithm,settings,va\n")
-        run = tmp_path / "tuning" / "fedavg" / "client_learning_rate=0.1" / "seed_2"
-        run.mkdir(parents=True)
-        (run / "config.json").write_text("{}")
+        choose(tmp_path, "client_learning_rate=0.1")
     texts = " ".join(page(comparison_dir=tmp_path / "comparison").texts)
     assert "These runs have diverged" in texts
     assert ("a smaller --client_learning_rate" in texts) is not in_a_sweep
