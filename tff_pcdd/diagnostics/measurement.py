@@ -9,6 +9,7 @@ neither randomness nor variables with it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -49,10 +50,14 @@ class Diagnostics:
         self._examples = test.take(data.stratified_indices(test.y, MAX_SAMPLES, seed=0))
         self._other = federation.train.x[:1]
         self._counts = federation.class_counts()
-        with initialization.zeros():
-            self._net = spec.network()
         self._local: ClientWork | None = None
         self.clients = choose_clients(self._counts) if "angles" in names else []
+
+    @functools.cached_property
+    def _net(self) -> Network:
+        # Not before it is needed: Keras refuses it where TFF has created other networks since.
+        with initialization.zeros():
+            return self._spec.network()
 
     @property
     def names(self) -> Sequence[str]:
@@ -61,9 +66,9 @@ class Diagnostics:
 
     def columns(self) -> list[str]:
         """Names of the columns; computes nothing."""
-        classifiers = {
-            name: np.zeros([2, 1]) for name in self._spec.method.global_classifiers(self._net)
-        }
+        with self._spec.outline() as net:
+            names = [*self._spec.method.global_classifiers(net)]
+        classifiers = {name: np.zeros([2, 1]) for name in names}
         blank = View(
             np.zeros([1, 1]), np.zeros(1, int), np.zeros(1, int), classifiers, np.zeros(2, int)
         )

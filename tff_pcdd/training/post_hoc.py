@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from tff_pcdd import files, stages
 from tff_pcdd.data import Federation
-from tff_pcdd.diagnostics import Diagnostics
 from tff_pcdd.errors import DataError
 from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.config import ExperimentConfig
@@ -80,9 +79,6 @@ def calibrate_run(
             start = time.perf_counter()
             measured = _calibrate(trained, simulation)
             measured["seconds"] = time.perf_counter() - start
-            if names := own.diagnostic_names():
-                # Again, because their Keras network stops working where TFF has created others.
-                result.diagnostics = Diagnostics(simulation.spec, simulation.federation, names)
             stages.enter("evaluating")
             summary = result.write_state(measured)
         files.rename(partial, target)
