@@ -48,6 +48,7 @@ _LAYERS = [
         "measures",
         "modules",
         "other_names",
+        "outputs",
         "stages",
         "views",
         "_version",

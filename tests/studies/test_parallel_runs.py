@@ -242,8 +242,8 @@ compare.run()
 
 
 @contextlib.contextmanager
-def program(seed, tmp_path):
-    """The program `compare` with two runs at a time."""
+def program(seed, tmp_path, redirection="", **environment):
+    """The program `compare` with two runs at a time, and a shell's redirection of its streams."""
     flags = [
         "--algorithms=fedavg,fedmr",
         f"--seeds={seed}",
@@ -253,8 +253,9 @@ def program(seed, tmp_path):
         f"--output_dir={tmp_path}",
     ]
     with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, *flags],
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", _PROGRAM, *flags],
         cwd=ROOT,
+        env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -267,11 +268,25 @@ def program(seed, tmp_path):
             started.kill()
 
 
-def test_what_a_run_prints_is_seen(tmp_path):
-    with program(fake_training.PRINTS, tmp_path) as started:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_runs_print_is_seen_in_whole_lines(unbuffered, tmp_path):
+    with program(fake_training.PRINTS, tmp_path, PYTHONUNBUFFERED=unbuffered) as started:
         out, err = started.communicate(timeout=120)
     assert started.returncode == 0, err
-    assert out.startswith("seen by the user\n" * 2)
+    assert out.startswith("seen by the user\n" * (2 * fake_training.LINES))
+
+
+@pytest.mark.parametrize(
+    ("redirection", "status"), [(">/dev/full", 1), (">&-", 0), (">&- 2>&-", 0)]
+)
+def test_runs_whose_prints_cannot_be_shown_are_kept(redirection, status, tmp_path):
+    with program(fake_training.PRINTS, tmp_path, redirection) as started:
+        _, err = started.communicate(timeout=120)
+    assert started.returncode == status, err
+    assert (tmp_path / "comparison.csv").read_text().count("\n") == 3
+    assert not (tmp_path / "failures.txt").exists()
+    if status:
+        assert err.endswith("error: standard output: No space left on device\n")
 
 
 # A terminal sends the first and the third to all processes, others a signal to one.

@@ -12,8 +12,8 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 
-from tff_pcdd import methods
-from tff_pcdd.cli import flagfiles, front_door, other_programs, outputs
+from tff_pcdd import methods, outputs
+from tff_pcdd.cli import flagfiles, front_door, other_programs
 from tff_pcdd.errors import one_of, shown
 from tff_pcdd.settings import registries
 from tff_pcdd.training import ExperimentConfig, RunOptions

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tff_pcdd import machine, stack
-from tff_pcdd.cli import front_door, gpu_check, outputs
+from tff_pcdd import machine, outputs, stack
+from tff_pcdd.cli import front_door, gpu_check
 from tff_pcdd.cli.diagnosis import OK, OPTIONAL, WRONG, Finding
 from tff_pcdd.runtime import launcher
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from absl import flags as absl_flags
 
-from tff_pcdd import heavy, machine, stack, stages
-from tff_pcdd.cli import flagfiles, help, messages, outputs, own_modules, signals
+from tff_pcdd import heavy, machine, outputs, stack, stages
+from tff_pcdd.cli import flagfiles, help, messages, own_modules, signals
 from tff_pcdd.cli.flags import Flags, as_typed
 from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images

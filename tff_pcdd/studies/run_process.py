@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from tff_pcdd import heavy, modules, stages
+from tff_pcdd import heavy, modules, outputs, stages
 from tff_pcdd.data import cache
 from tff_pcdd.experiment import planning
 from tff_pcdd.runtime import launcher
@@ -112,6 +112,8 @@ def main(connection: Connection) -> None:
     """
     # No process that this one starts keeps the connection open.
     os.set_inheritable(connection.fileno(), False)
+    # What its runs print is not what they compute.
+    outputs.install(prints_results=False)
     setup: Setup = connection.recv()
     launcher.end_with_parent(setup.study, signal.SIGKILL)
     heavy.own_process()

@@ -18,7 +18,7 @@ _REASONS = {errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF, errno.EDQUOT, err
 
 
 class _Quiet(io.TextIOWrapper):
-    """Standard error, which is written as long as that succeeds."""
+    """A stream that is written in whole lines, as long as that succeeds."""
 
     _is_broken = False
 
@@ -38,18 +38,27 @@ class _Quiet(io.TextIOWrapper):
                 self._is_broken = True
 
 
-def install() -> None:
-    """Prepares the streams of this process."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
+def install(*, prints_results: bool = True) -> None:
+    """Prepares the streams of this process.
+
+    Args:
+        prints_results: whether it matters that all of standard output is written. If not, it is
+            written like standard error: as long as that succeeds, and in whole lines, even without
+            a buffer (PYTHONUNBUFFERED), so that those of several processes are not mixed.
+    """
+    if prints_results and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    for name in ["stderr"] if prints_results else ["stdout", "stderr"]:
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            encoding = stream.encoding
+            # The former object must not close the buffer when it is deleted.
+            stream = _Quiet(
+                stream.detach(), encoding=encoding, errors="backslashreplace", line_buffering=True
+            )
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
     sys.stdout = sys.stdout or _nowhere()
-    if isinstance(sys.stderr, io.TextIOWrapper):
-        encoding = sys.stderr.encoding
-        # The former object must not close the buffer when it is deleted.
-        sys.stderr = _Quiet(
-            sys.stderr.detach(), encoding=encoding, errors="backslashreplace", line_buffering=True
-        )
-        sys.__stderr__ = sys.stderr  # type: ignore[misc]
     sys.stderr = sys.stderr or _nowhere()
 
 
