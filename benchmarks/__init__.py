@@ -28,6 +28,7 @@ GPU = "gpu"
 GPU_SECTIONS = {
     "gpu_sight": "benchmarks.gpu.sight",
     "gpu_speed": "benchmarks.gpu.speed",
+    "gpu_graphs": "benchmarks.gpu.graphs",
     "gpu_record": "benchmarks.gpu.record",
     "gpu_scale": "benchmarks.gpu.scale",
 }

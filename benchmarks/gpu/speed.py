@@ -103,7 +103,7 @@ _BEST_COLUMNS = {
     "over one at a time": "gain",
 }
 # Seconds after which a case is given up; compiling takes minutes.
-_PATIENCE = 240
+PATIENCE = 240
 
 # Lower bounds on the speed over PyTorch's, by mode.
 _LIMITS = {"eager": 2.0, "compile": 1.0}
@@ -137,7 +137,7 @@ def run(plan: measure.Plan) -> Section:
     ledger = Ledger(plan, "gpu_speed")
     if ledger.lacks(_PEAK):
         program = functools.partial(_peak_program, plan)
-        for _, found in children.measured_in_turn(program, [{}], ledger, _PATIENCE):
+        for _, found in children.measured_in_turn(program, [{}], ledger, PATIENCE):
             ledger.record(_PEAK, found)
     workloads = QUICK if plan.quick else WORKLOADS
     with tempfile.TemporaryDirectory() as folder:
@@ -147,7 +147,7 @@ def run(plan: measure.Plan) -> Section:
                 continue
             measure.note(f"gpu_speed: {batch.key(missing[0])} and {len(missing) - 1} more")
             trains = functools.partial(_program, batch, plan, Path(folder))
-            measured = children.measured_in_turn(trains, missing, ledger, _PATIENCE)
+            measured = children.measured_in_turn(trains, missing, ledger, PATIENCE)
             for case, found in measured:
                 about = {"model": batch.workload.model, "at_a_time": batch.at_a_time, **case}
                 ledger.record(batch.key(case), {**about, **found})
@@ -283,10 +283,17 @@ def _row(case: Mapping[str, Any], cases: Mapping[str, Any]) -> dict[str, Any]:
     peak = max(cases.get(_PEAK, {}).get(f"{kind}_{case['precision']}", 0) for kind in _KINDS)
     if peak and "samples_per_second" in case:
         row["of_peak"] = flops * case["samples_per_second"] / peak
-    if "norms" in case and "norms" in first and case["model"] != "wide_resnet":
-        pairs = [(norm, case["norms"][name]) for name, norm in first["norms"].items()]
-        row["deviation"] = max(abs(a - b) / max(a, 1e-6) for a, b in pairs)
+    if case["model"] != "wide_resnet":
+        row["deviation"] = deviation(case, first)
     return row
+
+
+def deviation(case: Mapping[str, Any], first: Mapping[str, Any]) -> float | None:
+    """The largest relative difference of a norm of a case from another one; None without norms."""
+    if "norms" not in case or "norms" not in first:
+        return None
+    pairs = [(norm, case["norms"][name]) for name, norm in first["norms"].items()]
+    return max(abs(a - b) / max(a, 1e-6) for a, b in pairs)
 
 
 def _targets(model: str, rows: Sequence[Mapping[str, Any]]) -> list[Target]:

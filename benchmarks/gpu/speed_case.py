@@ -19,10 +19,14 @@ import tensorflow as tf
 
 from benchmarks import plain, step_flops
 from benchmarks.gpu.contexts import create_context, device
+from benchmarks.gpu.products import SimpleCNNWithProducts
 from benchmarks.peer_work import weight_names
 from benchmarks.workloads import Rounds, Workload
 from tff_pcdd import federated, runtime
 from tff_pcdd.federated import TrainingSpec
+from tff_pcdd.models.backbone import registry
+
+registry.register(SimpleCNNWithProducts)
 
 # Rounds that count, after one that compiles and one that warms up.
 ROUNDS = 5

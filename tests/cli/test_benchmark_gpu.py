@@ -6,11 +6,13 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from benchmarks import GPU_SECTIONS, measure, peers, processes, report
 from benchmarks.gpu import __main__ as page
-from benchmarks.gpu import children, ledger, record, scale, sight, speed
+from benchmarks.gpu import children, graphs, ledger, products, record, scale, sight, speed
 from tff_pcdd.errors import SettingError
 
 PLAN = measure.Plan(quick=True)
@@ -41,6 +43,10 @@ def test_all_sections_run_on_a_processor_and_continue(tmp_path):
     repeated = next(t for t in sections["gpu_record"]["targets"] if "different" in t["text"])
     # XLA's programs for processors are not repeatable bit for bit.
     assert repeated["value"] in (1, 2)
+    rows = sections["gpu_graphs"]["tables"][0]["rows"]
+    assert len(rows) == 4
+    # The network of products is the same one.
+    assert max(row["deviation"] for row in rows) < 1e-5
     if torch.exists():
         rows = sections["gpu_speed"]["tables"][2]["rows"]
         (deviation,) = (row["deviation"] for row in rows if row["program"].startswith("PyTorch"))
@@ -53,7 +59,7 @@ def test_all_sections_run_on_a_processor_and_continue(tmp_path):
 
 def test_without_a_gpu_nothing_is_measured(monkeypatch):
     monkeypatch.setattr("tff_pcdd.machine.has_gpu", lambda: False)
-    for module in (sight, speed, record, scale):
+    for module in (sight, speed, graphs, record, scale):
         (table,) = module.run(measure.Plan()).tables
         assert table.rows == [{"note": "not measured: TensorFlow sees no GPU"}]
     monkeypatch.setattr("tff_pcdd.machine.has_gpu", lambda: True)
@@ -204,6 +210,17 @@ def test_speed_is_set_beside_the_peak_and_pytorch_in_the_same_precision():
     assert (target.value, target.limit, target.met) == (2.5, 2.0, True)
     (target,) = speed._targets("simple_cnn", rows)
     assert (target.limit, target.met) == (5.0, False)
+
+
+def test_convolutions_as_products_are_convolutions():
+    draw = np.random.default_rng(0)
+    x, kernel = draw.normal(size=(2, 7, 9, 3)), draw.normal(size=(5, 3, 3, 4))
+    expected = np.zeros((2, 3, 7, 4))
+    for row, column in np.ndindex(3, 7):
+        window = x[:, row : row + 5, column : column + 3]
+        expected[:, row, column] = np.einsum("bhwc,hwcf->bf", window, kernel)
+    found = products._convolve(tf.constant(x), tf.constant(kernel), size=(5, 3))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_all_cases_have_names_of_their_own():
