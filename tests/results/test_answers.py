@@ -150,6 +150,56 @@ def test_differences_without_an_interval_say_so():
     assert "equal differences" in gain([0.3, 0.1 + 0.2]).shown
 
 
+@pytest.mark.parametrize(
+    ("ahead", "heading", "found"),
+    [
+        # 40 test samples at each of two clients: one of 80 is 1.25 points of GA, and one of 40 at
+        # one of two clients is 1.25 points of PA.
+        (
+            1.25,
+            "undecided; fedgela leads.",
+            "+1.2 (2 equal differences of one test sample) over fedavg. 2 seeds cannot tell it "
+            "from fedavg; take --seeds=0,1,2,3,4.",
+        ),
+        (
+            2.5,
+            "fedgela.",
+            "+2.5 (2 equal differences, which give no interval) over fedavg. It is ahead of the "
+            "other method.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("key", ["ga_final", "pa_final"])
+def test_the_same_single_test_sample_in_each_run_is_no_lead(key, ahead, heading, found):
+    values = {"fedavg": [75.0, 77.5], "fedgela": [75.0 + ahead, 77.5 + ahead]}
+    clients = [
+        site(name, method, seed, 75.0, test=40)
+        for name in ("north", "south")
+        for method in values
+        for seed in "01"
+    ]
+    [answer] = answers.read(made(values, key), clients)
+    [choice] = answer.choices
+    assert choice.heading.endswith(f": {heading}")
+    assert choice.sentence.endswith(f" %, {found}")
+
+
+def test_no_difference_is_said_to_be_none():
+    """All three are right for all samples; 0.02 points are two of ten thousand samples."""
+    full = [100.0, 100.0]
+    [answer] = answers.read(made({"fedgela": full, "fedavg": full, "central": full}), [])
+    assert answer.choices[0].sentence.startswith(
+        "GA 100.0 ± 0.0 %, equal to fedavg, equal to central. "
+    )
+    nearly = made({"fedgela": full, "fedavg": [99.98, 99.98], "central": [100.0, 100.02]})
+    [answer] = answers.read(nearly, [])
+    # 0 and 0.02: 0.01 ± 12.706 · 0.0141 / √2.
+    assert answer.choices[0].sentence.startswith(
+        "GA 100.0 ± 0.0 %, within 0.05 points of fedavg (2 equal differences, which give no "
+        "interval), within 0.05 points of central (95 % interval −0.1 to +0.1). "
+    )
+
+
 def test_more_seeds_are_none_of_those_that_chose():
     runs = Results([dataclasses.replace(run, seed=str(int(run.seed) + 1)) for run in results()])
     for tuned_with, advice in (((), "--seeds=1,2,3,4,5"), ((0, 4), "--final_seeds=1,2,3,5,6")):

@@ -293,7 +293,8 @@ def _answers(points: Sequence[Point]) -> list[tuple[str, str]]:
         second = max(others, key=lambda point: point.score or 0.0)
         difference = gain(tables.differences(best.scores, second.scores))
         if difference is not None:
-            found += f" {difference.shown} over the next point, {name_of(second.name)}."
+            ahead = difference.over(f"the next point, {name_of(second.name)}")
+            found += f" {ahead[0].upper()}{ahead[1:]}."
             if not difference.is_certain:
                 seeds = text.plural(difference.units, "seed")
                 found += f" {seeds} cannot tell the two apart."

@@ -74,6 +74,7 @@ class Choice:
         left_out: the methods that lack runs, or of which a run has diverged.
         units: what the units are, seeds or partitions.
         more_seeds: the flag that adds seeds up to `FEW_SEEDS`.
+        sample: the points that one test sample changes; 0 if unknown.
     """
 
     key: str
@@ -87,6 +88,7 @@ class Choice:
     left_out: Sequence[str]
     units: str
     more_seeds: str
+    sample: float = 0.0
 
     @property
     def heading(self) -> str:
@@ -95,9 +97,10 @@ class Choice:
         leads = f"{names} lead with the same value" if self.equal else f"{names} leads"
         # What cannot be told from the simplest method is no reason to leave it.
         is_open = bool(self.tied) and BASELINE in (self.best, *self.tied)
-        if alone is not None and alone.is_certain and alone.mean < 0:
+        apart = alone is None or alone.is_more_than(self.sample)
+        if alone is not None and apart and alone.mean < 0:
             found = f"training alone is better; {leads}"
-        elif is_open or (alone is not None and not alone.is_certain):
+        elif is_open or not apart:
             found = f"undecided; {leads}"
         else:
             found = leads if self.tied else names
@@ -109,10 +112,11 @@ class Choice:
         heading = measures.heading(self.key)
         parts = [f"{heading} {tables.spread(self.values, 1)} %"]
         for method, found in self.over.items():
-            if method == POOLED and found.mean < 0:
-                parts.append(f"{text.signed(-found.mean).lstrip('+')} points below {method}")
+            below = text.signed(-found.mean)
+            if method == POOLED and found.mean < 0 and below != "0.0":
+                parts.append(f"{below.lstrip('+')} points below {method}")
             else:
-                parts.append(f"{found.shown} over {method}")
+                parts.append(found.over(method, self.sample))
         return " ".join([f"{', '.join(parts)}.", *self._apart()])
 
     def _apart(self) -> Iterator[str]:
@@ -252,17 +256,23 @@ def read(
         tuned_with: the seeds with which a sweep has chosen the settings; empty without a sweep.
     """
     partitions = results.partitions
-    found = [
-        Answer(
-            partition,
-            _choices(results.of(partition=partition), tuned_with),
-            _sites([site for site in clients if site.run[0] == partition]),
-        )
-        for partition in partitions
-    ]
+    found = []
+    for partition in partitions:
+        own = [site for site in clients if site.run[0] == partition]
+        choices = _choices(results.of(partition=partition), tuned_with, _of_a_sample(own))
+        found.append(Answer(partition, choices, _sites(own)))
     if len(partitions) > 1:
         found.insert(0, Answer("", _choices(results, tuned_with)))
     return found
+
+
+def _of_a_sample(clients: Sequence[Site]) -> dict[str, float]:
+    """The most points that one test sample changes, by the accuracy; empty if unknown."""
+    samples = [number for number in by_client.tested(clients).values() if number]
+    if not samples:
+        return {}
+    # PA is a mean over clients, and a sample counts most where there are the fewest.
+    return {"ga_final": 100 / sum(samples), "pa_final": 100 / (len(samples) * min(samples))}
 
 
 def _more_seeds(results: Results, tuned_with: Collection[int]) -> str:
@@ -274,11 +284,14 @@ def _more_seeds(results: Results, tuned_with: Collection[int]) -> str:
     return f"--{'final_seeds' if tuned_with else 'seeds'}={','.join(map(str, seeds))}"
 
 
-def _choices(results: Results, tuned_with: Collection[int]) -> list[Choice]:
-    """The best methods on one partition, or over several."""
+def _choices(
+    results: Results, tuned_with: Collection[int], of_a_sample: Mapping[str, float] | None = None
+) -> list[Choice]:
+    """The best methods on one partition, or over several; arguments as from `_of_a_sample`."""
     partitions = results.partitions
     found = []
     for key, question, references in _QUESTIONS:
+        sample = (of_a_sample or {}).get(key, 0.0)
         # By method, and for each partition by seed.
         values = {
             method: [own.of(partition=partition).by_seed(key) for partition in partitions]
@@ -313,7 +326,8 @@ def _choices(results: Results, tuned_with: Collection[int]) -> list[Choice]:
                 gains[method] = difference
         others = [method for method in complete if method != best]
         # Failed runs may leave no federation or seed that both have.
-        tied = [method for method in others if not (method in gains and gains[method].is_certain)]
+        apart = {method for method, each in gains.items() if each.is_more_than(sample)}
+        tied = [method for method in others if method not in apart]
         found.append(
             Choice(
                 key,
@@ -327,6 +341,7 @@ def _choices(results: Results, tuned_with: Collection[int]) -> list[Choice]:
                 [method for method in candidates if method not in complete],
                 "seed" if len(partitions) == 1 else "partition",
                 _more_seeds(results, tuned_with),
+                sample,
             )
         )
     return found

@@ -38,6 +38,22 @@ class Gain(NamedTuple):
         """Whether the interval leaves 0 out."""
         return self.half is not None and abs(self.mean) > self.half
 
+    def is_more_than(self, sample: float) -> bool:
+        """Whether it is certain, and not the same difference of one test sample in each unit.
+
+        Args:
+            sample: the points that one test sample changes; 0 if unknown.
+
+        Example:
+            >>> Gain(0.5, 0.0, 3).is_more_than(0.5), Gain(1.0, 0.0, 3).is_more_than(0.5)
+            (False, True)
+        """
+        return self.is_certain and not self._is_one(sample)
+
+    def _is_one(self, sample: float) -> bool:
+        is_equal = self.half is not None and tables.is_equal(self.half, 0.0)
+        return is_equal and (abs(self.mean) < sample or tables.is_equal(abs(self.mean), sample))
+
     @property
     def shown(self) -> str:
         """The gain with its interval.
@@ -48,13 +64,39 @@ class Gain(NamedTuple):
             >>> Gain(3.0, 0.0, 3).shown
             '+3.0 (3 equal differences, which give no interval)'
         """
-        mean = text.signed(self.mean)
+        return f"{text.signed(self.mean)} ({self._interval(0.0)})"
+
+    def over(self, other: str, sample: float = 0.0) -> str:
+        """The gain over another method, in words.
+
+        Args:
+            other: the other method.
+            sample: as for `is_more_than`.
+
+        Example:
+            >>> Gain(3.0, None, 1).over("fedavg"), Gain(0.0, 0.0, 2).over("fedavg")
+            ('+3.0 (a single difference) over fedavg', 'equal to fedavg')
+            >>> Gain(0.02, 0.3, 3).over("fedavg")
+            'within 0.05 points of fedavg (95 % interval −0.3 to +0.3)'
+            >>> Gain(0.5, 0.0, 2).over("fedavg", sample=0.5)
+            '+0.5 (2 equal differences of one test sample) over fedavg'
+        """
+        if tables.is_equal(self.mean, 0.0) and tables.is_equal(self.half or 0.0, 0.0):
+            return f"equal to {other}"
+        interval = self._interval(sample)
+        if text.signed(self.mean) == "0.0":
+            return f"within 0.05 points of {other} ({interval})"
+        return f"{text.signed(self.mean)} ({interval}) over {other}"
+
+    def _interval(self, sample: float) -> str:
         if self.half is None:
-            return f"{mean} (a single difference)"
+            return "a single difference"
+        if self._is_one(sample):
+            return f"{self.units} equal differences of one test sample"
         if tables.is_equal(self.half, 0.0):
-            return f"{mean} ({self.units} equal differences, which give no interval)"
+            return f"{self.units} equal differences, which give no interval"
         low, high = (text.signed(self.mean + sign * self.half) for sign in (-1, 1))
-        return f"{mean} ({100 * CONFIDENCE:.0f} % interval {low} to {high})"
+        return f"{100 * CONFIDENCE:.0f} % interval {low} to {high}"
 
 
 def gain(differences: Sequence[float]) -> Gain | None:
