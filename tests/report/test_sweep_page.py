@@ -122,6 +122,18 @@ def test_each_method_has_a_command_of_its_own(tmp_path):
     ]
 
 
+def test_the_findings_of_the_final_runs_are_on_the_page(tmp_path):
+    """Beside those of the grids, as in the terminal and in sweep.md."""
+    make_method_sweep(tmp_path)
+    make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedgela"), seeds=(1, 2))
+    kinds = [each.kind for each in sweep_page.content(Directory(tmp_path))["findings"]]
+    assert kinds[:2] == ["edge", "incomparable"]
+    shown = " ".join(page(sweep_dir=tmp_path).texts)
+    assert "linear layer before the head: none (fedavg); 84 (fedgela)." in shown
+    # The clients are in the answer, as on the page of the comparison.
+    assert "With fedgela, " in shown
+
+
 def test_the_first_command_is_that_of_the_method_that_leads_the_comparison(tmp_path):
     """FedGELA's VA is the highest, and FedAvg's GA on the seeds of the comparison."""
     make_method_sweep(tmp_path)

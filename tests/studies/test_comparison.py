@@ -8,7 +8,10 @@ import pytest
 
 from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
+from tests.report.directories import make_run
 from tff_pcdd.errors import SettingError, WriteError
+from tff_pcdd.report import comparison_page
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import compare, comparison, comparison_tables, study
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig
@@ -439,7 +442,36 @@ def test_a_directory_that_cannot_be_written_to_is_noticed_first(computed, tmp_pa
     assert not computed
 
 
-def test_runs_before_and_after_a_change_of_the_data_are_named(tmp_path, caplog):
+def test_terminal_tables_and_page_have_the_same_findings(monkeypatch, tmp_path):
+    """FedGELA has a linear layer before its head, and one run has failed."""
+
+    def run_experiment(config, folder, options=None, *, overwrite=False, label=""):
+        if (config.algorithm, config.seed) == ("fedavg", 1):
+            raise ArithmeticError("one")
+        return make_run(folder, seed=config.seed, algorithm=config.algorithm)
+
+    monkeypatch.setattr(study, "run_experiment", run_experiment)
+    common = {"rounds": 12, "num_clients": 3, "classes_per_client": 10}
+    report, failures = compare(configs(**common), tmp_path)
+    assert len(failures) == 1
+    expected = [
+        "The networks of the methods differ in the width of the linear layer before the head: none "
+        "(fedavg); 84 (fedgela). Next: --projection_dim=84 for all methods.",
+        "Some runs have failed and are missing here; their errors are in failures.txt. Next: the "
+        "same command tries them again.",
+    ]
+    shown = comparison_page.content(Directory(tmp_path))["findings"]
+    assert [each.line for each in shown][:2] == expected
+    lines = [f"- {each.line}" for each in shown]
+    # Indented where a line goes on in the terminal.
+    assert " ".join(report.split()).endswith(" ".join(lines))
+    text = (tmp_path / "comparison.md").read_text()
+    _, heading, listed = text.partition("\n\n## Findings\n\n")
+    assert heading
+    assert listed.startswith("\n".join(lines) + "\n\n## ")
+
+
+def test_runs_before_and_after_a_change_of_the_data_are_named(tmp_path):
     """Finished runs are not computed again, so they may have had other samples."""
     rows = {site: [f"{i},{i % 2},{site}" for i in range(20)] for site in ("a", "b")}
     table, out = tmp_path / "data.csv", tmp_path / "out"
@@ -447,19 +479,19 @@ def test_runs_before_and_after_a_change_of_the_data_are_named(tmp_path, caplog):
     common |= {"rounds": 1, "local_epochs": 1}
 
     def run(names):
-        compare(configs(names, [0], **common), out)
-        return (out / "comparison.md").read_text()
+        printed = compare(configs(names, [0], **common), out).report
+        text = (out / "comparison.md").read_text()
+        assert ("have changed" in printed) == ("have changed" in text)
+        return text
 
     table.write_text("\n".join(["age,label,site", *rows["a"], *rows["b"], ""]))
     assert "have changed" not in run(["fedavg", "local"])
-    assert "have changed" not in caplog.text
     table.write_text("\n".join(["age,label,site", *rows["a"], *rows["b"], "7,1,b", ""]))
     text = run(["fedavg", "local", "fedprox"])
-    named = (
-        "run those before the change again, with --overwrite or in another directory: fedavg seed"
-    )
-    assert f"{named} 0, local seed 0 / fedprox seed 0" in " ".join(text.split())
-    assert f"{named} 0, local seed 0 / fedprox seed 0" in caplog.text
+    assert (
+        "cannot be compared: fedavg seed 0, local seed 0 / fedprox seed 0. Next: run those before "
+        "the change again, with --overwrite or in another directory."
+    ) in text
     assert "have changed" in run(["fedprox", "fedavg"])
 
 

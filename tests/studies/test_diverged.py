@@ -35,15 +35,17 @@ def test_without_diverged_runs_nothing_is_marked():
     assert [row["seeds"] for row in table(text)] == ["2"]
 
 
-def test_excluded_clients_are_said():
+def test_excluded_clients_are_said(tmp_path):
     """Also if the run has not diverged: its values belong to the other clients."""
-    runs = runs_of(
-        {"fedavg": [{**USABLE, "excluded_clients": 7}, {**USABLE, "excluded_clients": 0}]}
-    )
+    (tmp_path / "metrics.csv").write_text("round,ga\n1,40\n")
+    summaries = [{**USABLE, "excluded_clients": number} for number in (7, 0)]
+    runs = runs_of({"fedavg": summaries}, tmp_path)
     runs = [dataclasses.replace(run, label=f"fedavg seed {run.config.seed}") for run in runs]
-    assert comparison_tables.report(runs).endswith("infinities: fedavg seed 0 (7 times)")
-    usable = runs_of({"fedavg": [{**USABLE, "excluded_clients": 0}]})
-    assert "excluded" not in comparison_tables.report(usable)
+    assert "how often: fedavg seed 0 (7 times)." in " ".join(
+        comparison_tables.document(runs).split()
+    )
+    usable = runs_of({"fedavg": summaries[1:]}, tmp_path)
+    assert "excluded" not in comparison_tables.document(usable)
 
 
 @pytest.fixture

@@ -231,7 +231,7 @@ def read_seeds(flags: Flags, name: str = "seeds") -> list[int]:
 
 def failed_runs(program: str, failures: Sequence[str], number: int, *directories: str) -> str:
     """The final message of a program some of whose runs failed, in some of the directories."""
-    from tff_pcdd.studies.study import FAILURES
+    from tff_pcdd.training.file_names import FAILURES
 
     places = [Path(directory, FAILURES) for directory in directories]
     written = " and ".join(str(path) for path in places if path.is_file())

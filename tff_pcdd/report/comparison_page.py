@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_pcdd import text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import cards, charts, method_tables, settings_table, site_table
-from tff_pcdd.results import answers, by_client, comparison
+from tff_pcdd.results import answers, compared
 from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.by_client import Site
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import ALONE, Result, Results
-from tff_pcdd.studies.study import FAILURES
 from tff_pcdd.text import name_of
-from tff_pcdd.training.file_names import (
-    CLIENTS,
-    COMPARISON_TABLE,
-    CONFIG,
-    REPORT,
-)
+from tff_pcdd.training.file_names import COMPARISON_TABLE, CONFIG, REPORT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,21 +49,15 @@ def content(directory: Directory) -> dict[str, Any]:
         DamagedFileError: comparison.csv is damaged.
     """
     try:
-        results = comparison.read(directory)
+        found = compared.read(directory)
     except FileNotFoundError:
         reason = f"holds no comparison: there is no {COMPARISON_TABLE}"
         if (directory.path / CONFIG).exists():
             reason = "holds a run; name it with run_dir"
         raise SettingError("comparison_dir", directory.path, reason) from None
-    found = comparison.settings(directory, results)
-    settings = [(result.method, values) for result, values in found]
-    lost = {(r.partition, r.method, r.seed) for r in results if r.diverged}
-    every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
-    clients = [site for site in every if site.run not in lost]
-    tuning = comparison.tuning(directory)
-    answered = answers.read(results, clients, tuning.seeds)
-    own = [*_findings(directory, results), *answers.of_sites(answered), *answers.of_runs(results)]
-    parts = [_part(name, results, clients, answered) for name in results.partitions]
+    results, answered = found.results, found.answers
+    settings = [(result.method, values) for result, values in found.settings]
+    parts = [_part(name, results, found.clients, answered) for name in results.partitions]
     exported, all_cards = cards.read(directory)
     common, varied = settings_table.common_and_varied(settings) if settings else ([], [])
     chosen, defaults = settings_table.divided(common)
@@ -77,13 +65,12 @@ def content(directory: Directory) -> dict[str, Any]:
         "title": _title(settings, results),
         "sentence": _sentence(results),
         "findings": [
-            *_incomparable(found),
-            *answers.agreeing(own, results, tuning),
+            *found.findings,
             *(Finding("damaged", line) for line in directory.damaged()),
         ],
         "answers": [(answer.partition, answer.sentences()) for answer in answered],
         "parts": parts,
-        "command": _command(found, results),
+        "command": _command(found.settings, results),
         "several_seeds": len({result.seed for result in results}) > 1,
         "has_local": ALONE in results.methods,
         "runs": [_run(directory, result) for result in results],
@@ -131,59 +118,6 @@ def _sentence(results: Results) -> str:
         f"{text.plural(len(results.partitions), 'partition')}, "
         f"each for {least if least == most else f'{least} to {most}'} rounds."
     )
-
-
-def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[Finding]:
-    """Runs with other data than the rest, and methods with other networks."""
-    for groups in comparison.by_data(runs).values():
-        if len(groups) > 1:
-            labels = [text.listed([run.label for run in group]) for group in groups.values()]
-            yield Finding(
-                "incomparable",
-                f"The data have changed between these runs, which cannot be compared: "
-                f"{' / '.join(labels)}.",
-            )
-    by_width: dict[int, dict[str, None]] = {}
-    for result, settings in runs:
-        by_width.setdefault(settings.get("projection_dim") or 0, {})[result.method] = None
-    if len(by_width) > 1:
-        networks = [
-            f"{width or 'none'} ({text.listed([*names])})"
-            for width, names in sorted(by_width.items())
-        ]
-        yield Finding(
-            "incomparable",
-            "The networks of the methods differ in the width of the linear layer before the head: "
-            f"{'; '.join(networks)}.",
-            f"Next: --projection_dim={max(by_width)} for all methods.",
-        )
-
-
-def _findings(directory: Directory, results: Results) -> Iterator[Finding]:
-    """Runs that are missing, and runs that do not count."""
-    again = "Next: the same command tries them again."
-    if (directory.path / FAILURES).exists():
-        what = f"Some runs have failed and are missing here; their errors are in {FAILURES}."
-        yield Finding("failed", what, again)
-    if diverged := [result.label for result in results.diverged]:
-        what = "These runs have diverged and are left out of all values: "
-        yield Finding(
-            "diverged",
-            f"{what}{text.listed(diverged)}.",
-            "Next: a smaller --client_learning_rate for these methods.",
-        )
-    if others := comparison.left_out(directory, results):
-        number = text.plural(len(others), "finished run")
-        yield Finding(
-            "left out",
-            f"{number} in this directory that the last comparison here did not name: "
-            f"{text.listed([name_of(other) for other in others])}.",
-            "Next: name their methods and seeds too to have them on this page.",
-        )
-    excluded = [f"{label} ({text.plural(n, 'time')})" for label, n in results.excluded()]
-    if excluded:
-        what = f"Clients were excluded because of NaN or infinities in {text.listed(excluded)}."
-        yield Finding("excluded", what, "Next: a smaller --client_learning_rate.")
 
 
 def _part(name: str, results: Results, clients: Sequence[Site], answered: Sequence[Answer]) -> Part:

@@ -18,16 +18,15 @@ from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import settings_table, shades
 from tff_pcdd.report.site_table import Column, Row, Table
-from tff_pcdd.results import answers, comparison
+from tff_pcdd.results import compared
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.results.runs import Results
 from tff_pcdd.settings import describe
 from tff_pcdd.studies.method_sweep import BEST, COMPARISON, POINTS
-from tff_pcdd.studies.study import FAILURES
 from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE, left_out
 from tff_pcdd.text import name_of
-from tff_pcdd.training.file_names import CONFIG, REPORT, SWEEP_RUNS, SWEEP_TABLE
+from tff_pcdd.training.file_names import CONFIG, FAILURES, REPORT, SWEEP_RUNS, SWEEP_TABLE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -404,9 +403,9 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
         Column("rounds", "rounds that all points have trained together"),
     ]
     finals = Directory(directory.path / COMPARISON, directory.compared)
-    compared = directory.attempt(COMPARISON, comparison.read, finals) or Results(())
-    answered = answers.read(compared, [], comparison.tuning(finals).seeds)
-    choices = answered[0].choices if answered else ()
+    final = directory.attempt(COMPARISON, compared.read, finals) or compared.NOTHING
+    choices = final.answers[0].choices if final.answers else ()
+    leads = final.results.of(method=choices[0].best) if choices else Results(())
     order = [*(choice.best for choice in choices), *(row.name for row in rows)]
     best_first = sorted(chosen, key=lambda method: order.index(name_of(method)))
     flagfiles = {name: f"{BEST}/{name}.flags" for name in best_first if Path(name).name == name}
@@ -417,9 +416,9 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
         "sentence": f"{text.plural(len(by_method), 'method')} tuned with "
         f"{text.plural(len(cells), 'point')} in total. Every choice was made on samples that "
         "clients held out; no test data had a part in it.",
-        "answers": [pair for each in answered[:1] for pair in each.sentences()]
+        "answers": [pair for each in final.answers[:1] for pair in each.sentences()]
         + (_highest(rows) if chosen else []),
-        "findings": found,
+        "findings": findings.advised_once([*found, *final.findings]),
         "table": Table(columns, rows),
         "heat": None,
         "commands": [
@@ -431,9 +430,7 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
         "link": f"./{COMPARISON}/{REPORT}" if (finals.path / REPORT).is_file() else "",
         "all_points": Table([columns[0], Column("rounds", "rounds it has trained")], every),
         "first": "method",
-        "accuracies": [
-            compared.of(method=choices[0].best).mean(key) if choices else None for key in _FINAL
-        ],
+        "accuracies": [leads.mean(key) for key in _FINAL],
         "problems": directory.problems,
     }
 

@@ -14,11 +14,13 @@ from etils import epy
 
 from tff_pcdd import files, stages
 from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.findings import Finding
+from tff_pcdd.results import compared
 from tff_pcdd.results.answers import UNTUNED, Tuning
-from tff_pcdd.results.comparison import by_data
+from tff_pcdd.results.compared import NOTHING
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.studies import comparison_tables, study
-from tff_pcdd.studies.comparison_tables import DIFFERENT_DATA
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun, results_of
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, clients_table
@@ -84,7 +86,7 @@ def compare(
         WriteError: a result cannot be written. The next call continues from there.
     """
     with study.computer(options, parallel) as computer:
-        return compute(configs, Path(output_dir), computer, overwrite=overwrite)
+        return compute(configs, Path(output_dir), computer, overwrite=overwrite)[0]
 
 
 def compute(
@@ -94,8 +96,12 @@ def compute(
     *,
     overwrite: bool,
     tuning: Tuning = UNTUNED,
-) -> Comparison:
-    """As `compare`, with what computes the runs, and `tuning` as for `comparison_tables.report`."""
+) -> tuple[Comparison, Sequence[Finding]]:
+    """As `compare`, with what computes the runs, and `tuning` as for `comparison_tables.report`.
+
+    Returns:
+        What `compare` returns, and the findings.
+    """
     runs = study.run_all(
         plan(configs, directory, overwrite=overwrite),
         directory,
@@ -107,11 +113,11 @@ def compute(
     stages.enter("drawing pictures")
     _draw(directory, runs)
     stages.leave()
-    if differing := different_data(runs):
-        _logger.warning("%s %s", " ".join(DIFFERENT_DATA.split()), differing)
-        files.write_text(directory / _TABLES, comparison_tables.document(runs, differing))
-    report = comparison_tables.report(runs, sites(runs), tuning)
-    return Comparison(report, study.failures(runs))
+    read = Directory(directory, compared=False)
+    found = (read.attempt(COMPARISON_TABLE, compared.read, read, tuning) or NOTHING).findings
+    files.write_text(directory / _TABLES, comparison_tables.document(runs, found))
+    report = comparison_tables.report(runs, sites(runs), tuning, found)
+    return Comparison(report, study.failures(runs)), found
 
 
 def plan(
@@ -154,20 +160,6 @@ def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
         rows.append({"partition": run.partition, **run.values, **known})
     study.write_csv(directory / COMPARISON_TABLE, rows)
     study.write_csv(directory / CLIENTS, client_rows(runs))
-
-
-def different_data(runs: Sequence[StudyRun]) -> str:
-    """The labels of runs whose samples differ although their settings of the data are the same.
-
-    Finished runs are not computed again, also if files of the data have changed since. Runs without
-    a checkpoint do not count.
-    """
-    known = [(run.result(), run.config.to_settings()) for run in runs if run.usable]
-    return "; ".join(
-        " / ".join(Results(group).labels for group in groups.values())
-        for groups in by_data(known).values()
-        if len(groups) > 1
-    )
 
 
 def _rounds(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_pcdd import findings, measures, methods, tables
+from tff_pcdd.findings import Finding
 from tff_pcdd.measures import PARTS
 from tff_pcdd.results import answers
 from tff_pcdd.results.answers import UNTUNED, Tuning
@@ -24,13 +25,19 @@ def common_setting(runs: Sequence[StudyRun]) -> str:
     return ", ".join(own[0] for own in zip(*described, strict=True) if own[0] and len({*own}) == 1)
 
 
-def report(runs: Sequence[StudyRun], clients: Sequence[Site] = (), tuning: Tuning = UNTUNED) -> str:
+def report(
+    runs: Sequence[StudyRun],
+    clients: Sequence[Site] = (),
+    tuning: Tuning = UNTUNED,
+    found: Sequence[Finding] = (),
+) -> str:
     """What a program prints: the main columns, the answer, and the findings; 80 characters wide.
 
     Args:
         runs: the runs.
         clients: their clients.
         tuning: what a sweep has chosen with, if they are its final runs.
+        found: the findings of the comparison.
     """
     results = results_of(runs)
     partitions = by_partition(runs)
@@ -48,10 +55,6 @@ def report(runs: Sequence[StudyRun], clients: Sequence[Site] = (), tuning: Tunin
     if lacking := [m for m, g in by_method(runs).items() if "†" in _name(m, g)]:
         meaning = "no global model; GA is the mean of the personal models"
         parts.append(tables.wrapped(f"† {', '.join(lacking)}: {meaning}"))
-    if excluded := _excluded(runs):
-        parts.append(tables.wrapped(f"clients excluded because of NaN or infinities: {excluded}"))
-    found = [*answers.of_sites([*given.values()]), *answers.of_runs(results)]
-    found = answers.agreeing(found, results, tuning)
     if found:
         parts.append(findings.printed(found))
     return "\n\n".join(parts)
@@ -90,17 +93,16 @@ def summary_table(runs: Sequence[StudyRun]) -> str:
     return tables.narrow(shown, [2, *range(4, len(shown[0]) - 1)])
 
 
-def document(runs: Sequence[StudyRun], differing: str = "") -> str:
+def document(runs: Sequence[StudyRun], found: Sequence[Finding] = ()) -> str:
     """The text of comparison.md: all tables and their explanations.
 
     Args:
         runs: the runs.
-        differing: those that cannot be compared, as from `different_data`.
+        found: the findings of the comparison, which is finished.
     """
     partitions = by_partition(runs)
     parts = [f"# {common_setting(runs)}"]
-    if differing:
-        parts.append(f"**{DIFFERENT_DATA} {differing}.**")
+    parts += listed(found)
     if len(partitions) > 1:
         parts += ["## All partitions", overview(partitions)]
     for partition, group in partitions.items():
@@ -128,6 +130,12 @@ def document(runs: Sequence[StudyRun], differing: str = "") -> str:
     parts += ["## What the columns mean", ACCURACY, *meanings, COST]
     parts += ["## What is equal", _fairness(runs)]
     return "\n\n".join(parts) + "\n"
+
+
+def listed(found: Sequence[Finding]) -> list[str]:
+    """The section about the findings; none without any."""
+    lines = [f"- {tables.escape(finding.line)}" for finding in found]
+    return ["## Findings", "\n".join(lines)] if lines else []
 
 
 def _fairness(runs: Sequence[StudyRun]) -> str:
@@ -347,10 +355,6 @@ DIVERGED = """\
 ‡: runs of this method diverged. Weights, losses or answers were NaN, infinite or far too large
 until the run was stopped or ended. They are left out of all values, which are means over the other
 seeds."""
-
-DIFFERENT_DATA = """\
-The following runs, separated by "/", cannot be compared, because the data have changed between
-them; run those before the change again, with --overwrite or in another directory:"""
 
 EXCLUDED = """\
 In some rounds of the following runs, clients were excluded from the mean, because what they

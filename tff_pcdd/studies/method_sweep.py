@@ -18,6 +18,7 @@ from etils import epy
 
 from tff_pcdd import files, stages
 from tff_pcdd.errors import OtherRunError, SettingError
+from tff_pcdd.findings import Finding
 from tff_pcdd.results import answers
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.parallel import ParallelOptions
@@ -99,6 +100,7 @@ def sweep_methods(
     check_held_out((config.data for p in every for config in p.configs), load=True)
     runs: list[StudyRun] = []
     report = ""
+    found: Sequence[Finding] = ()
     # Between rungs, the processes that compute runs stay, with what they have imported.
     with study.computer(options, parallel) as computer:
         tuned = tuning.tune(
@@ -117,7 +119,7 @@ def sweep_methods(
         if configs := [config for point in chosen.values() for config in point.finals]:
             if not overwrite:
                 _set_aside(configs, directory)
-            compared = comparison.compute(
+            compared, found = comparison.compute(
                 configs,
                 directory / COMPARISON,
                 computer,
@@ -137,9 +139,8 @@ def sweep_methods(
         for trial in method.trials
         for run in trial.runs
     }
-    files.write_text(
-        directory / _TABLE, method_sweep_tables.document(first, tuned, runs, criterion)
-    )
+    document = method_sweep_tables.document(first, tuned, runs, criterion, found)
+    files.write_text(directory / _TABLE, document)
     stages.enter("drawing the picture")
     plots.save(method_sweep_plots.draw(tuned, first.describe())[0], directory / PICTURE)
     stages.leave()

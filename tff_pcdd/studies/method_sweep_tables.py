@@ -50,7 +50,11 @@ def edges(tuned: Sequence[Tuned]) -> list[Finding]:
 
 
 def document(
-    first: ExperimentConfig, tuned: Sequence[Tuned], runs: Sequence[StudyRun], criterion: str
+    first: ExperimentConfig,
+    tuned: Sequence[Tuned],
+    runs: Sequence[StudyRun],
+    criterion: str,
+    found: Sequence[Finding] = (),
 ) -> str:
     """The text of sweep.md.
 
@@ -59,6 +63,7 @@ def document(
         tuned: the trials of all methods.
         runs: the final runs; none if nothing could be chosen.
         criterion: as for `sweep_methods`.
+        found: the findings of their comparison.
     """
     seeds = _seeds(config for m in tuned for trial in m.trials for config in trial.point.configs)
     parts = [
@@ -81,6 +86,7 @@ def document(
             "receive in a run, in units of 1,000,000 bytes. s/round: median time of a round in "
             "seconds. The seeds of this table had no part in the choice, and each run held out the "
             "same share of samples as in the choice. Learning curves and costs are in comparison/.",
+            *comparison_tables.listed(found),
         ]
     if diverged := results_of(runs).diverged.labels:
         parts.append(f"{comparison_tables.DIVERGED} Diverged: {diverged}.")

@@ -28,14 +28,12 @@ from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, run_experiment, warm_start
+from tff_pcdd.training.file_names import FAILURES
 from tff_pcdd.training.run_directory import check_directory, finished_summary, read_history
 from tff_pcdd.training.start import paused_result
 
 # Seconds until the runs of another process are looked at again.
 _PAUSE = 1.0
-
-# Where the tracebacks of failed runs are written.
-FAILURES = "failures.txt"
 
 # Errors that a study handles differently from others.
 _KNOWN_ERRORS = (SettingError, DataError, RuntimeStartError, WriteError)

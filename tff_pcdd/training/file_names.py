@@ -13,3 +13,5 @@ WANDB_RECORD = "wandb_record.txt"
 COMPARISON_TABLE, SWEEP_TABLE = "comparison.csv", "sweep.csv"
 # The folder of a sweep with the runs that choose: METHOD/SETTINGS/seed_N.
 SWEEP_RUNS = "tuning"
+# Where the tracebacks of failed runs of a comparison or a sweep are written.
+FAILURES = "failures.txt"

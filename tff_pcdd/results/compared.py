@@ -1,0 +1,122 @@
+"""A comparison as its readers see it: its runs, its answer, and the one list of its findings.
+
+Programs print this list, comparison.md and sweep.md have it, and pages show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tff_pcdd import findings, text
+from tff_pcdd.findings import Finding
+from tff_pcdd.results import answers, by_client, comparison
+from tff_pcdd.results.answers import Answer, Tuning
+from tff_pcdd.results.by_client import Site
+from tff_pcdd.results.reading import Directory
+from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.text import name_of
+from tff_pcdd.training.file_names import CLIENTS, FAILURES
+
+
+class Compared(NamedTuple):
+    """What the directory of a comparison contains.
+
+    Attributes:
+        results: its finished runs.
+        settings: those of them whose directories were found, with their settings.
+        clients: the clients of the usable runs; empty if unknown.
+        answers: as from `answers.read`.
+        findings: what a reader should know before believing the numbers, and what to do next.
+    """
+
+    results: Results
+    settings: Sequence[tuple[Result, Mapping[str, Any]]]
+    clients: Sequence[Site]
+    answers: Sequence[Answer]
+    findings: Sequence[Finding]
+
+
+NOTHING = Compared(Results(()), (), (), (), ())
+
+
+def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
+    """Reads a comparison.
+
+    Args:
+        directory: its directory.
+        tuning: what a sweep has chosen with; by default what is found beside the directory.
+
+    Raises:
+        FileNotFoundError: there is no comparison.csv.
+        DamagedFileError: it is damaged.
+    """
+    results = comparison.read(directory)
+    settings = comparison.settings(directory, results)
+    lost = {(run.partition, run.method, run.seed) for run in results.diverged}
+    every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
+    clients = [site for site in every if site.run not in lost]
+    tuning = comparison.tuning(directory) if tuning is None else tuning
+    answered = answers.read(results, clients, tuning.seeds)
+    found = [
+        *_missing(directory, results),
+        *answers.of_sites(answered),
+        *answers.of_runs(results),
+    ]
+    agreed = [*_incomparable(settings), *answers.agreeing(found, results, tuning)]
+    return Compared(results, settings, clients, answered, findings.advised_once(agreed))
+
+
+def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[Finding]:
+    """Runs with other data than the rest, and methods with other networks."""
+    for groups in comparison.by_data(runs).values():
+        if len(groups) > 1:
+            labels = [text.listed([run.label for run in group]) for group in groups.values()]
+            yield Finding(
+                "incomparable",
+                f"The data have changed between these runs, which cannot be compared: "
+                f"{' / '.join(labels)}.",
+                "Next: run those before the change again, with --overwrite or in another "
+                "directory.",
+            )
+    by_width: dict[int, dict[str, None]] = {}
+    for result, settings in runs:
+        by_width.setdefault(settings.get("projection_dim") or 0, {})[result.method] = None
+    if len(by_width) > 1:
+        networks = [
+            f"{width or 'none'} ({text.listed([*names])})"
+            for width, names in sorted(by_width.items())
+        ]
+        yield Finding(
+            "incomparable",
+            "The networks of the methods differ in the width of the linear layer before the head: "
+            f"{'; '.join(networks)}.",
+            f"Next: --projection_dim={max(by_width)} for all methods.",
+        )
+
+
+def _missing(directory: Directory, results: Results) -> Iterator[Finding]:
+    """Runs that are missing, and runs that do not count."""
+    again = "Next: the same command tries them again."
+    if (directory.path / FAILURES).exists():
+        what = f"Some runs have failed and are missing here; their errors are in {FAILURES}."
+        yield Finding("failed", what, again)
+    if diverged := [result.label for result in results.diverged]:
+        what = "These runs have diverged and are left out of all values: "
+        yield Finding(
+            "diverged",
+            f"{what}{text.listed(diverged)}.",
+            "Next: a smaller --client_learning_rate for these methods.",
+        )
+    if others := comparison.left_out(directory, results):
+        number = text.plural(len(others), "finished run")
+        yield Finding(
+            "left out",
+            f"{number} in this directory that the last comparison here did not name: "
+            f"{text.listed([name_of(other) for other in others])}.",
+            "Next: name their methods and seeds too to have them here.",
+        )
+    excluded = [f"{label} ({text.plural(n, 'time')})" for label, n in results.excluded()]
+    if excluded:
+        what = f"Clients were excluded because of NaN or infinities in {text.listed(excluded)}."
+        yield Finding("excluded", what, "Next: a smaller --client_learning_rate.")
