@@ -490,6 +490,23 @@ def test_different_networks_are_said(tmp_path):
     assert "Next: --projection_dim=84 for all methods." in texts
 
 
+def test_different_numbers_of_personal_epochs_are_said(tmp_path):
+    """Such as of FedRoD, whose personal models are those of the round."""
+    make_comparison(tmp_path, algorithms=("fedavg", "fedprox", "fedrod"), projection_dim=84)
+    assert "different numbers of local epochs" not in " ".join(page(comparison_dir=tmp_path).texts)
+    table = tmp_path / "comparison.csv"
+    header, *rows = csv.reader(table.read_text().splitlines())
+    for row in rows:
+        if row[header.index("algorithm")] == "fedrod":
+            row[header.index("personal_epochs")] = "0"
+    write_csv(table, header, rows)
+    texts = " ".join(page(comparison_dir=tmp_path).texts)
+    assert (
+        "PA after is measured after different numbers of local epochs of the personal models: 0 "
+        "(fedrod); 5 (fedavg, fedprox)."
+    ) in texts
+
+
 def test_flags_in_sentences_are_not_divided(tmp_path):
     """Short ones stay in one line; a long one may need two."""
     make_comparison(tmp_path, algorithms=("fedavg", "fedgela", "fedprox"))

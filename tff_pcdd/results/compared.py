@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tff_pcdd import findings, text
+from tff_pcdd import findings, measures, text
 from tff_pcdd.findings import Finding
 from tff_pcdd.results import answers, by_client, comparison
 from tff_pcdd.results.answers import Answer, Tuning
@@ -63,7 +63,11 @@ def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
         *answers.of_sites(answered),
         *answers.of_runs(results),
     ]
-    agreed = [*_incomparable(settings), *answers.agreeing(found, results, tuning)]
+    agreed = [
+        *_incomparable(settings),
+        *_epochs(results),
+        *answers.agreeing(found, results, tuning),
+    ]
     return Compared(results, settings, clients, answered, findings.advised_once(agreed))
 
 
@@ -92,6 +96,22 @@ def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[
             "The networks of the methods differ in the width of the linear layer before the head: "
             f"{'; '.join(networks)}.",
             f"Next: --projection_dim={max(by_width)} for all methods.",
+        )
+
+
+def _epochs(results: Results) -> Iterator[Finding]:
+    """Methods whose PA after local training is that after another number of epochs."""
+    by_number: dict[int, list[str]] = {}
+    for method, runs in results.by_method().items():
+        if runs.values("pa_final"):
+            for number in dict.fromkeys(runs.values("personal_epochs")):
+                by_number.setdefault(int(number), []).append(method)
+    if len(by_number) > 1:
+        numbers = [f"{number} ({text.listed(own)})" for number, own in sorted(by_number.items())]
+        yield Finding(
+            "personal epochs",
+            f"{measures.heading('pa_final')} is measured after different numbers of local epochs "
+            f"of the personal models: {'; '.join(numbers)}.",
         )
 
 
