@@ -299,6 +299,33 @@ def test_local_training_that_makes_personal_models_worse():
     assert personal(83.0, 76.0, 20).found() == []
 
 
+@pytest.mark.parametrize(
+    ("settings", "trained", "ga", "instead"),
+    [
+        ({"head_calibration": "ccvr"}, "ga_fedavg_final", 70.0, "--head_calibration=none"),
+        ({"algorithm": "fedprox", "head_calibration": "ccvr"}, "ga_fedprox_final", 70.0, "=none"),
+        ({"algorithm": "ccvr"}, "ga_fedavg_final", 70.0, "Next: --algorithm=fedavg."),
+        # Two standard errors of a difference are 200 √(2 · 0.8 · 0.2 / 400) = 5.7 points.
+        ({"head_calibration": "ccvr"}, "ga_fedavg_final", 75.0, None),
+        # A further head of another kind, and a method that is not known here.
+        ({"algorithm": "fedloge"}, "ga_ssec_final", 70.0, None),
+        ({"algorithm": "mine", "head_calibration": "none"}, "ga_mine_final", 70.0, None),
+    ],
+)
+def test_a_re_trained_head_that_is_worse(settings, trained, ga, instead):
+    run = findings.of_run(
+        {**SETTINGS, **settings},
+        {"rounds": 30, "ga_final": ga, trained: 80.0},
+        History(["round"]),
+        Evidence("abcd", matrix([0.8] * 4, 100)),
+    )
+    found = [each for each in run if each.kind == "re-trained"]
+    assert len(found) == (instead is not None)
+    for each in found:
+        assert each.what.startswith("GA is 70.0 % with the re-trained head, and 80.0 % with the ")
+        assert instead in each.next
+
+
 HARM = clients((80, 90.0, 60.0, 60.0))
 NEVER = np.array([[50, 0, 0], [0, 48, 0], [20, 30, 0]])
 

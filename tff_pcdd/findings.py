@@ -198,6 +198,7 @@ def _found(
         yield from _never_predicted(evidence, advice, kinds)
         yield from _groups(summary, advice, kinds)
         yield from _shape(evidence, history, advice, kinds)
+        yield from _re_trained(settings, summary, evidence)
         yield from _after_local(evidence, summary, advice)
         yield from of_clients(evidence.clients, advice)
 
@@ -578,6 +579,32 @@ def _test_error(evidence: Evidence, accuracy: float) -> float:
         return 0.0
     share = accuracy / 100
     return 100 * math.sqrt(2 * share * (1 - share) / evidence.of_global.sum())
+
+
+def _re_trained(
+    settings: Mapping[str, Any], summary: Mapping[str, Any], evidence: Evidence
+) -> Iterator[Finding]:
+    """A re-trained head that is worse than the head that clients have trained."""
+    method, instead = settings.get("algorithm") or "fedavg", "--head_calibration=none"
+    try:
+        own = methods.get(method).head_calibration
+    except SettingError:  # A method of a module that was not imported.
+        own = ""
+    if own:
+        # Its name stands for FedAvg with this calibration.
+        method, instead = "fedavg", "--algorithm=fedavg"
+    elif settings.get("head_calibration") in (None, "none"):
+        return
+    ga, trained = summary.get("ga_final"), summary.get(f"ga_{method}_final")
+    if not isinstance(ga, int | float) or not isinstance(trained, int | float):
+        return
+    if trained - ga > max(FLAT, ERRORS * _test_error(evidence, trained)):
+        yield Finding(
+            "re-trained",
+            f"GA is {ga:.1f} % with the re-trained head, and {trained:.1f} % with the head that "
+            "clients have trained: re-training makes the global model worse.",
+            f"Next: {instead}.",
+        )
 
 
 def _after_local(

@@ -326,6 +326,21 @@ def test_without_training_alone_clients_are_compared_with_fedavg():
     assert answer.sites is None
 
 
+def test_a_re_trained_head_that_is_worse_than_fedavg():
+    """9, 10 and 11 points: Student's half-width is 4.303 / √3 for a deviation of 1."""
+    values = {"fedavg": [80.0, 81.0, 82.0], "ccvr": [71.0, 71.0, 71.0], "fedgela": [60.0] * 3}
+    [found] = answers.of_re_trained(made(values))
+    assert found == (
+        "re-trained",
+        "The global model of ccvr is worse than that of fedavg, from which it differs in its "
+        "re-trained head: −10.0 (95 % interval −12.5 to −7.5) points of GA.",
+        "Next: --algorithm=fedavg.",
+    )
+    assert [*answers.of_re_trained(made({**values, "ccvr": [80.0, 82.0, 83.0]}))] == []
+    assert [*answers.of_re_trained(made({**values, "ccvr": [70.0, 81.0, 82.0]}))] == []
+    assert [*answers.of_re_trained(made({"ccvr": [71.0]}))] == []
+
+
 def test_findings_of_runs_are_collected():
     rising = Finding("rising", "GA was still rising.", "Next: --rounds=60 (now 30).")
     own = Finding("below global", "Of one run.")

@@ -38,6 +38,7 @@ _REPEATED = {
     "groups": "Nothing is classified correctly of some group of classes",
     "flat": "An accuracy does not change any more",
     "unstable": "The last round is far below the best one",
+    "re-trained": "The re-trained head is worse than the head that clients have trained",
     "after local": "Local training makes the personal models worse",
     "rising": "Accuracy was still rising",
 }
@@ -420,6 +421,33 @@ def _losers(sites: SiteGains, where: str) -> Iterator[Finding]:
             f"at some client, by more than chance (difference in points): {'; '.join(names)}.",
             f"Next: keep the model of --algorithm={ALONE} at these clients{instead}.",
         )
+
+
+def of_re_trained(results: Results) -> Iterator[Finding]:
+    """Methods that are FedAvg with a re-trained head, and worse than FedAvg.
+
+    Args:
+        results: the runs of a comparison.
+    """
+    for method, own in results.by_method().items():
+        if not getattr(registry.classes().get(method), "head_calibration", ""):
+            continue
+        fedavg = results.of(method=BASELINE)
+        ahead = gain(
+            units(
+                [
+                    own.of(partition=name).gains(fedavg.of(partition=name), "ga_final")
+                    for name in results.partitions
+                ]
+            )
+        )
+        if ahead is not None and ahead.is_certain and ahead.mean < -findings.FLAT:
+            yield Finding(
+                "re-trained",
+                f"The global model of {method} is worse than that of {BASELINE}, from which it "
+                f"differs in its re-trained head: {ahead.shown} points of GA.",
+                f"Next: --algorithm={BASELINE}.",
+            )
 
 
 def of_runs(results: Results) -> list[Finding]:

@@ -61,6 +61,7 @@ def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
     found = [
         *_missing(directory, results),
         *answers.of_sites(answered),
+        *answers.of_re_trained(results),
         *answers.of_runs(results),
     ]
     agreed = [
