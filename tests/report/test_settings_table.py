@@ -1,5 +1,7 @@
 """Which settings of a run were chosen, and how runs of a comparison differ."""
 
+import re
+
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.report import settings_table
 
@@ -81,14 +83,28 @@ def test_what_one_of_the_runs_has_by_choice():
     )
     given = "--algorithms=fedgela,fedavg --seeds=0,1"
     words = command.split()
+    assert words.pop().startswith("--output_dir=runs/again_")
     assert set(words[words.index("-m") :]) == {
-        *("-m", "tasks.compare", "--output_dir=runs/again", *given.split()),
+        *("-m", "tasks.compare", *given.split()),
         *("--data_seed=0", "--projection_dim=84"),
     }
     # One that the runs do not share is shown with its values.
     runs[0] = ("fedgela", settings(algorithm="fedgela", data_seed=7, projection_dim=84))
     _, varied = settings_table.common_and_varied(runs)
     assert [row.name for row in varied] == ["data_seed"]
+
+
+def test_two_commands_have_two_directories():
+    """Also if they differ only in a path, which they do not show."""
+    runs = [settings(rounds=7), settings(rounds=8)]
+    runs += [{**runs[0], "data_dir": path} for path in ("north", "south")]
+    commands = [settings_table.command(each) for each in runs]
+    commands += [settings_table.comparison_command([each], ["fedavg"], ["0"]) for each in runs]
+    places = [command.split("--output_dir=")[1] for command in commands]
+    assert len({*places}) == 8
+    assert all(re.fullmatch(r"runs/again_[0-9a-f]{6}", place) for place in places)
+    # The same command continues what it has begun.
+    assert settings_table.command(runs[0]) == commands[0]
 
 
 def test_settings_of_a_comparison():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -79,7 +80,7 @@ def rows(settings: Mapping[str, Any]) -> list[Row]:
 def command(settings: Mapping[str, Any]) -> str:
     """The command that trains with the settings of a run; paths are left out, as in `rows`."""
     flags = [f"--algorithm={settings.get('algorithm', '?')}", *_flags([settings], {"algorithm"})]
-    return _quoted("train", flags)
+    return _quoted("train", flags, paths=[*_paths(settings).values()])
 
 
 def comparison_command(
@@ -93,27 +94,41 @@ def comparison_command(
     """
     flags = [f"--algorithms={','.join(methods)}", f"--seeds={','.join(seeds)}"]
     flags += _flags(runs, {"algorithm", "seed"})
-    return _quoted("compare", flags)
+    return _quoted("compare", flags, paths=[*_paths(runs[0]).values()])
 
 
-def saved_command(config: Path, settings: Mapping[str, Any], output_dir: str) -> str:
+def saved_command(config: Path, settings: Mapping[str, Any], name: str) -> str:
     """The command that trains with all settings of a run, paths too, from its config.json.
 
     Args:
         config: the file, from the working directory.
         settings: the settings in it.
-        output_dir: the directory of the new run.
+        name: how the directory of the new run begins.
     """
-    return _quoted("train", [*_imports(settings), f"--config={config}"], output_dir)
+    return _quoted("train", [*_imports(settings), f"--config={config}"], name)
 
 
-def chosen_command(flagfile: Path, output_dir: str) -> str:
-    """The command that trains with the settings in a flagfile."""
-    return _quoted("train", [f"--flagfile={flagfile}"], output_dir)
+def chosen_command(flagfile: Path, name: str) -> str:
+    """The command that trains with the settings in a flagfile; `name` as for `saved_command`."""
+    return _quoted("train", [f"--flagfile={flagfile}"], name)
 
 
-def _quoted(program: str, flags: Sequence[str], output_dir: str = "runs/again") -> str:
-    quoted = [shlex.quote(shown(f, len(f))) for f in [*flags, f"--output_dir={output_dir}"]]
+def _quoted(
+    program: str, flags: Sequence[str], name: str = "again", paths: Sequence[str] = ()
+) -> str:
+    """A command with a directory of its own, so that those of several pages do not collide.
+
+    Args:
+        program: the program.
+        flags: its flags.
+        name: how the name of the directory begins.
+        paths: the paths that the flags leave out.
+    """
+    digest = hashlib.sha256(
+        "\n".join([program, *flags, *paths]).encode(errors="replace")
+    ).hexdigest()[:6]
+    output_dir = f"--output_dir=runs/{name}_{digest}"
+    quoted = [shlex.quote(shown(flag, len(flag))) for flag in [*flags, output_dir]]
     return " ".join([modules.typed(program), *quoted])
 
 
@@ -133,8 +148,13 @@ def _flags(runs: Sequence[Mapping[str, Any]], left_out: Collection[str]) -> list
         shared = all(settings.get(row.name) == value for settings in runs)
         if row.name in chosen and value is not None and shared:
             flags.append(f"--{row.name}={value}")
-    paths = [setting.name for setting in describe(ExperimentConfig) if setting.path]
-    return [*flags, *(f"--{name}=PATH" for name in paths if first.get(name) is not None)]
+    return [*flags, *(f"--{name}=PATH" for name in _paths(first))]
+
+
+def _paths(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The paths among the settings, by name."""
+    names = [setting.name for setting in describe(ExperimentConfig) if setting.path]
+    return {name: f"{settings[name]}" for name in names if settings.get(name) is not None}
 
 
 def divided(found: Sequence[Row]) -> tuple[list[Row], list[Row]]:

@@ -144,14 +144,14 @@ class Command:
 
 
 def _command(
-    directory: Directory, pattern: str, chosen: str, flagfile: str, output_dir: str = "runs/best"
+    directory: Directory, pattern: str, chosen: str, flagfile: str, name: str = "best"
 ) -> Command:
     """The command of the run of a point or a method; if there is none, that of its flagfile."""
     run = _run(directory, pattern, chosen)
     if run is None:
-        text = settings_table.chosen_command(directory.path / flagfile, output_dir)
+        text = settings_table.chosen_command(directory.path / flagfile, name)
     else:
-        text = settings_table.saved_command(*run, output_dir)
+        text = settings_table.saved_command(*run, name)
     return Command(name_of(chosen), text, run is not None)
 
 
@@ -422,7 +422,7 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
         "table": Table(columns, rows),
         "heat": None,
         "commands": [
-            _command(directory, runs, method, name, f"runs/best_{method}")
+            _command(directory, runs, method, name, f"best_{method}")
             for method, name in flagfiles.items()
             if directory.attempt(name, directory.text, name)
         ],
