@@ -14,7 +14,8 @@ import pytest
 
 from tests.report.directories import make_comparison, make_run, write_checkpoint, write_csv
 from tff_pcdd.experiment.config import ExperimentConfig
-from tff_pcdd.report import pages, settings_table, write_report
+from tff_pcdd.report import comparison_page, pages, settings_table, write_report
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.settings import describe
 
 _VOID = {"meta", "img", "br", "input", "link", "hr", "col"}
@@ -396,7 +397,42 @@ def test_methods_without_a_global_model(tmp_path):
     make_comparison(tmp_path / "comparison", algorithms=("fedavg",))
     without_global_model(tmp_path / "comparison" / "clients.csv")
     tree = page(comparison_dir=tmp_path / "comparison")
-    assert "no global model; GA: mean of the personal models" in tree.texts
+    # The note is short, because the column of names is narrow; the rest is below the table.
+    assert "no global model" in tree.texts
+    assert (
+        "Without a global model, GA is the mean over clients of each personal model's accuracy on "
+        "the whole test set."
+    ) in tree.texts
+
+
+def test_further_metrics_have_a_table_of_their_own(tmp_path):
+    """One table with all of them would be wider than the page."""
+    make_comparison(tmp_path, algorithms=("fedavg", "fedprox"))
+    [part] = comparison_page.content(Directory(tmp_path))["parts"]
+    assert part.further is None
+    table = tmp_path / "comparison.csv"
+    header, *rows = csv.reader(table.read_text().splitlines())
+    metrics = ["balanced_ga_final", "balanced_pa_final", "macro_f1_ga_final"]
+    # FedAvg with seeds 0 and 1, then FedProx.
+    values = [[41, 51, 31], [43, 53, 33], [61, 41, 31], [63, 43, 33]]
+    lines = [[*row, *more] for row, more in zip(rows, values, strict=True)]
+    write_csv(table, [*header, *metrics], lines)
+    [part] = comparison_page.content(Directory(tmp_path))["parts"]
+    headings = [column.heading for column in part.accuracies.columns]
+    assert headings[:5] == [
+        *("GA", "GA, 2nd half", "PA before", "PA before, own classes", "PA after"),
+    ]
+    assert not any("balanced" in heading for heading in headings)
+    assert [column.heading for column in part.further.columns] == [
+        *("balanced, GA", "balanced, PA after", "macro_f1, GA"),
+    ]
+    cells = {row.name: [text for text, _ in row.cells] for row in part.further.rows}
+    assert cells["fedavg"] == ["42.0 ± 1.4", "52.0 ± 1.4", "32.0 ± 1.4"]
+    assert {row.name: [*row.best] for row in part.further.rows} == {
+        "fedavg": [1, 2],
+        "fedprox": [0, 2],
+    }
+    assert "balanced, PA after" in page(comparison_dir=tmp_path).texts
 
 
 def test_runs_that_diverged_or_failed(tmp_path):

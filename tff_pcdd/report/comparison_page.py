@@ -27,6 +27,7 @@ class Part:
     Attributes:
         name: the partition.
         accuracies: a line for each method.
+        further: other values of each method; None without any.
         curves: GA and PA over the rounds.
         clients: a line for each client; None if it is not known how well the models do there.
         gains: what the methods gain at each client; None if there is nothing to compare with.
@@ -35,6 +36,7 @@ class Part:
 
     name: str
     accuracies: site_table.Table
+    further: site_table.Table | None
     curves: Sequence[charts.Chart]
     clients: site_table.Table | None
     gains: site_table.HeatMap | None
@@ -128,6 +130,7 @@ def _part(name: str, results: Results, clients: Sequence[Site], answered: Sequen
     return Part(
         name,
         method_tables.accuracies(on_partition, own),
+        method_tables.further(on_partition),
         method_tables.curves(on_partition),
         site_table.of_comparison(own, methods) if own else None,
         site_table.heat_map(sites, methods) if sites else None,

@@ -15,6 +15,12 @@ from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.tables import BASELINE
 from tff_pcdd.training import colors
 
+_WITHOUT = "no global model"
+_WITHOUT_NOTE = (
+    "Without a global model, GA is the mean over clients of each personal model's accuracy on the "
+    "whole test set."
+)
+
 
 def accuracies(results: Results, clients: Sequence[Site]) -> Table:
     """The accuracies of each method, and what it gains over training alone.
@@ -23,7 +29,7 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
         results: the runs on one partition.
         clients: the clients of these runs; empty if nothing is known of them.
     """
-    keys = measures.tabled(results.value_keys())
+    keys = list(measures.TABLE)
     columns = [Column(measures.heading(key), measures.meaning(key)) for key in keys]
     gains = results.over_local()
     compared = bool(results.of(method=ALONE).usable)
@@ -47,10 +53,27 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
         cells.append((tables.count(usable, usable, diverged), usable))
         detail, ga = "", tables.mean(found["ga_final"])
         if by_client.without_global_model([site for site in clients if site.run[1] == method]):
-            detail, ga = "no global model; GA: mean of the personal models", None
+            detail, ga = _WITHOUT, None
         rows.append(Row(method, cells, (ga, tables.mean(found["pa_final"])), detail=detail))
+    note = _WITHOUT_NOTE if any(row.detail for row in rows) else ""
+    return Table(columns, _with_best(rows, range(len(keys))), note=note)
+
+
+def further(results: Results) -> Table | None:
+    """Metrics, a user's measures, and accuracies in the best round on held-out samples, if any.
+
+    Args:
+        results: the runs on one partition.
+    """
+    keys = [key for key in measures.tabled(results.value_keys()) if key not in measures.TABLE]
+    rows = []
+    for method in answers.ordered(results):
+        found = {key: results.of(method=method).values(key) for key in keys}
+        cells = [(tables.cell(key, values), tables.mean(values)) for key, values in found.items()]
+        rows.append(Row(method, cells))
+    columns = [Column(measures.heading(key), measures.meaning(key)) for key in keys]
     ranked = [index for index, key in enumerate(keys) if not tables.is_own(key)]
-    return Table(columns, _with_best(rows, ranked))
+    return Table(columns, _with_best(rows, ranked)) if keys else None
 
 
 def _with_best(rows: Sequence[Row], compared: Sequence[int]) -> list[Row]:

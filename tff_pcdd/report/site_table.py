@@ -57,11 +57,13 @@ class Table:
         columns: its columns of numbers.
         rows: its rows; of clients, that with the lowest accuracy first.
         left_out: number of clients that have no row.
+        note: what is said below it; empty for nothing.
     """
 
     columns: Sequence[Column]
     rows: Sequence[Row]
     left_out: int = 0
+    note: str = ""
 
 
 # Columns of a run's table, by their names in clients.csv.
