@@ -435,6 +435,34 @@ def test_further_metrics_have_a_table_of_their_own(tmp_path):
     assert "balanced, PA after" in page(comparison_dir=tmp_path).texts
 
 
+@pytest.mark.parametrize(
+    ("settings", "meaning"),
+    [
+        ({}, "P3C10 : 3 clients, each with training samples of 10 classes."),
+        (
+            {"partition": "dirichlet", "concentration": 0.1},
+            "Dirichlet(0.1), 3 clients : samples divided by proportions from a Dirichlet "
+            "distribution with concentration 0.1, of which small values give uneven clients.",
+        ),
+        ({"partition": "iid"}, ""),
+    ],
+)
+def test_short_names_are_explained_at_the_top(settings, meaning, tmp_path):
+    """Before the answer of a comparison, and before the figures of a run, which explain GA."""
+    if settings:
+        settings["classes_per_client"] = None
+    make_comparison(tmp_path, algorithms=("fedavg",), **settings)
+    shown = " ".join(page(comparison_dir=tmp_path).texts)
+    top = shown[: shown.index("One model for all")]
+    accuracies = (
+        "GA : accuracy of the global model on the whole test set; PA : accuracy of the clients' "
+        "personal models on their own test samples, mean over clients"
+    )
+    assert f"{accuracies}{'; ' if meaning else '.'}{meaning}" in " ".join(top.split())
+    shown = " ".join(page(run_dir=tmp_path / "fedavg" / "seed_0").texts)
+    assert meaning in " ".join(shown[: shown.index("Learning curves")].split())
+
+
 def test_runs_that_diverged_or_failed(tmp_path):
     make_comparison(tmp_path, algorithms=("fedavg", "fedgela"))
     path = tmp_path / "comparison.csv"

@@ -70,6 +70,9 @@ def test_a_sweep_over_settings(tmp_path):
     assert "local_epochs=1 is the smallest" not in shown, "there is no smaller one"
     assert "python -m tasks.train --config=" in shown
     assert "digits, P10C2" in tree.texts[0]
+    top = " ".join(shown[: shown.index("Chosen: ")].split())
+    assert "VA : accuracy on samples that clients held out from training; GA : " in top
+    assert "P10C2 : 10 clients, each with training samples of 2 classes." in top
     # The heat map has a cell for each point, and one of them is marked.
     cells = [a["class"] for a in tree.all("td") if a.get("class", "").startswith("s")]
     assert len(cells) == 6

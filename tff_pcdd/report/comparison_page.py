@@ -10,7 +10,7 @@ from typing import Any
 from tff_pcdd import text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.findings import Finding
-from tff_pcdd.report import cards, charts, method_tables, settings_table, site_table
+from tff_pcdd.report import cards, charts, method_tables, settings_table, site_table, terms
 from tff_pcdd.results import answers, compared
 from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.by_client import Site
@@ -66,6 +66,9 @@ def content(directory: Directory) -> dict[str, Any]:
     return {
         "title": _title(settings, results),
         "sentence": _sentence(results),
+        "terms": terms.shown(
+            ("GA", "PA"), (settings_table.configuration(values) for _, values in settings)
+        ),
         "findings": [
             *found.findings,
             *(Finding("damaged", line) for line in directory.damaged()),

@@ -13,7 +13,7 @@ from typing import Any
 from tff_pcdd import tables, text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
-from tff_pcdd.report import charts, settings_table, sweep_page
+from tff_pcdd.report import charts, settings_table, sweep_page, terms
 from tff_pcdd.results import answers, comparison
 from tff_pcdd.results.reading import Directory, numbers
 from tff_pcdd.text import name_of
@@ -106,6 +106,7 @@ def content(root: Path) -> dict[str, Any]:
             owners.append(row)
     chart = charts.chart("GA (%)", lines[:_CURVES], percent=True)
     return {
+        "terms": terms.shown(("GA", "PA")),
         "title": f"All runs in {root.resolve().name}",
         "sentence": f"{text.listed(parts) or 'Nothing'} below this directory, the newest first.",
         "entries": found,

@@ -12,7 +12,7 @@ from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.federated.local_work import LocalWork
 from tff_pcdd.findings import Evidence, Finding
-from tff_pcdd.report import cards, charts, matrices, settings_table, site_table
+from tff_pcdd.report import cards, charts, matrices, settings_table, site_table, terms
 from tff_pcdd.results import by_client, confusion, evidence
 from tff_pcdd.results.by_client import Sites
 from tff_pcdd.results.reading import Directory, numbers
@@ -63,6 +63,7 @@ def content(directory: Directory) -> dict[str, Any]:
     return {
         "title": _title(settings) + (" (diverged)" if diverged else ""),
         "sentence": _sentence(settings, summary, history, held),
+        "terms": terms.shown((), [settings_table.configuration(settings)]),
         "figures": [] if diverged else _figures(summary, held),
         "learned": "" if diverged or not summary else findings.learned(answered),
         "findings": findings.advised_once(

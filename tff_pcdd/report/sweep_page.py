@@ -16,7 +16,7 @@ from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
-from tff_pcdd.report import settings_table, shades
+from tff_pcdd.report import settings_table, shades, terms
 from tff_pcdd.report.site_table import Column, Row, Table
 from tff_pcdd.results import compared
 from tff_pcdd.results.gains import gain
@@ -164,6 +164,12 @@ def _title(what: str, config: ExperimentConfig | None, tried: Collection[str] = 
     return f"Sweep of {what} on {data}"
 
 
+def _terms(title: str, config: ExperimentConfig | None) -> list[tuple[str, str]]:
+    """What accuracies are, and the partition if the title names it."""
+    named = config is not None and config.data.partition.describe() in title
+    return terms.shown(("VA", "GA", "PA"), [config] if named else ())
+
+
 # The keys of the accuracies of the models that a sweep leads to.
 _FINAL = ("ga_final", "pa_final")
 
@@ -211,12 +217,14 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         Column("seeds", "finished runs that did not diverge"),
     ]
     complete = {point.name: point.score for point in points}
+    title = _title(
+        " of ".join(text.listed([*map(name_of, names)]) for names in (sorted(tried), methods)),
+        config,
+        tried,
+    )
     return {
-        "title": _title(
-            " of ".join(text.listed([*map(name_of, names)]) for names in (sorted(tried), methods)),
-            config,
-            tried,
-        ),
+        "title": title,
+        "terms": _terms(title, config),
         "sentence": f"{text.plural(len(points), 'point')} of a grid of "
         f"{text.listed([name_of(name) for name in sorted(tried)])}, "
         f"{text.plural(len(cells), 'finished run')}. The best point has the highest accuracy on "
@@ -409,10 +417,11 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
     order = [*(choice.best for choice in choices), *(row.name for row in rows)]
     best_first = sorted(chosen, key=lambda method: order.index(name_of(method)))
     flagfiles = {name: f"{BEST}/{name}.flags" for name in best_first if Path(name).name == name}
+    config = _config(directory, runs)
+    title = _title(text.listed([name_of(name) for name in by_method], 4), config)
     return {
-        "title": _title(
-            text.listed([name_of(name) for name in by_method], 4), _config(directory, runs)
-        ),
+        "title": title,
+        "terms": _terms(title, config),
         "sentence": f"{text.plural(len(by_method), 'method')} tuned with "
         f"{text.plural(len(cells), 'point')} in total. Every choice was made on samples that "
         "clients held out; no test data had a part in it.",

@@ -183,6 +183,10 @@ class Partition(Component):
         clients = self.known_clients()
         return self.name if clients is None else f"{self.name}, {clients} clients"
 
+    def meaning(self) -> str:
+        """What `describe` means, for readers of pages; empty if it says all."""
+        return ""
+
 
 class _Units:
     """What is divided: samples, or whole groups of them.

@@ -12,6 +12,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from tff_pcdd import text
 from tff_pcdd.data.partitions import NumClients, Split, register
 from tff_pcdd.data.partitions._dealing import (
     OWNERS,
@@ -62,6 +63,12 @@ class ByClass(NumClients):
 
     def describe(self) -> str:
         return f"P{self.num_clients}C{self.classes_per_client}"
+
+    def meaning(self) -> str:
+        return (
+            f"{text.plural(self.num_clients, 'client')}, each with training samples of "
+            f"{text.plural(self.classes_per_client, 'class')}"
+        )
 
 
 def partition_by_class(

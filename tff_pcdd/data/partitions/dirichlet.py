@@ -93,6 +93,12 @@ class Dirichlet(NumClients):
     def describe(self) -> str:
         return f"Dirichlet({self.concentration:g}), {self.num_clients} clients"
 
+    def meaning(self) -> str:
+        return (
+            f"samples divided by proportions from a Dirichlet distribution with concentration "
+            f"{self.concentration:g}, of which small values give uneven clients"
+        )
+
 
 def partition_dirichlet(
     labels: npt.ArrayLike,
