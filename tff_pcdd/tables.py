@@ -35,11 +35,17 @@ def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
     Args:
         values: one for each seed.
         digits: number of digits after the decimal point.
-        sign: "+" if positive means have a sign too.
+        sign: "+" if positive means have a sign too; what is 0 when rounded has none.
+
+    Example:
+        >>> spread([-0.1, 0.08], 1), spread([0.01], 1, "+"), spread([1.0], 1, "+")
+        ('0.0 ± 0.1', '0.0', '+1.0')
     """
     if not values:
         return NO_VALUE
     text = f"{statistics.fmean(values):{sign}.{digits}f}"
+    if float(text) == 0:
+        text = f"{0:.{digits}f}"
     return f"{text} ± {deviation(values):.{digits}f}" if len(values) > 1 else text
 
 

@@ -148,7 +148,7 @@ def test_gains_are_shown_on_all_federations(publish_dir, monkeypatch, tmp_path):
     first, second, third = body
     # FedAvg has 50 + seed, and FedProx 9 + seed more: larger than the deviation, with all seeds.
     assert first[1:3] == ["by much", "GA"]
-    assert first[3:] == [expected([-1, 0, 1], "+"), f"**{expected([10, 11, 12], '+')}**"]
+    assert first[3:] == ["0.0 ± 1.0", f"**{expected([10, 11, 12], '+')}**"]
     assert second[1:3] == ["", "PA before, to PA after"]
     # The other head is better by 5 points with all seeds.
     assert third[0] == "A head of FedProx is better than its own"
