@@ -10,7 +10,7 @@ import pytest
 from tff_pcdd import findings
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.history import History
-from tff_pcdd.findings import Evidence
+from tff_pcdd.findings import Change, Evidence, Finding
 from tff_pcdd.training.clients_table import Site
 
 SETTINGS = {"algorithm": "fedavg", "rounds": 30, "client_learning_rate": 0.01, "local_epochs": 5}
@@ -285,7 +285,7 @@ def personal(before, after, samples, **settings):
 def test_local_training_that_makes_personal_models_worse():
     """At no single client is the difference more than chance."""
     [finding] = personal(90.0, 75.0, 30).found()
-    assert finding == (
+    assert finding[:3] == (
         "after local",
         "PA is 75.0 % after local training, and was 90.0 % before it: local training makes the "
         "personal models worse.",
@@ -371,39 +371,51 @@ def test_the_findings_of_a_run_agree_about_the_learning_rate(run, directions):
 
 
 def test_the_runs_of_a_comparison_agree_about_the_learning_rate():
-    up, down = (f"Next: --client_learning_rate={rate} (now 0.1)." for rate in (0.3, 0.03))
-    other = findings.Finding("c", "C.", "Next: --rounds=60 (now 30).")
-    found = [findings.Finding("a", "A.", up), other, findings.Finding("b", "B.", up)]
+    up, down = (
+        Change(f"--client_learning_rate={rate} (now 0.1)", ("client_learning_rate",), rate > 0.1)
+        for rate in (0.3, 0.03)
+    )
+    rounds = Change("--rounds=60 (now 30)", ("rounds",), True)
+    other = Finding.advised("c", "C.", [rounds])
+    found = [Finding.advised("a", "A.", [up]), other, Finding.advised("b", "B.", [up])]
+    assert [each.next for each in found] == [
+        "Next: --client_learning_rate=0.3 (now 0.1).",
+        "Next: --rounds=60 (now 30).",
+        "Next: --client_learning_rate=0.3 (now 0.1).",
+    ]
     assert findings.agreeing(found) == found
-    # As in files of earlier versions.
-    found[2] = found[2]._replace(next=down.replace("--", ""))
+    # Whatever the sentence says.
+    found[2] = Finding.advised("b", "B.", [down._replace(text="a smaller one")])
     tune = "Next: tune --client_learning_rate (tasks.sweep): some runs need a smaller one, others "
     assert [each.next for each in findings.agreeing(found)] == [f"{tune}more training.", "", ""]
     # A smaller rate beside more rounds.
-    other = other._replace(next="Next: the global model there, or --rounds=60 (now 30).")
-    found = [other, findings.Finding("b", "B.", down)]
+    other = Finding.advised("c", "C.", [Change("the global model there"), rounds])
+    assert other.next == "Next: the global model there, or --rounds=60 (now 30)."
+    found = [other, Finding.advised("b", "B.", [down])]
     assert [each.next for each in findings.agreeing(found)] == [f"{tune}more training.", ""]
 
 
 @pytest.mark.parametrize(
-    ("advice", "refused", "left"),
+    ("refused", "left"),
     [
-        ("--client_weighting=uniform, or --head_calibration=ccvr.", {"head_calibration"}, None),
-        ("--client_weighting=uniform, or --head_calibration=ccvr.", {"client_weighting"}, 1),
-        ("--head_calibration=ccvr, which retrains the head.", {"head_calibration"}, ""),
-        ("--client_learning_rate=0.03 (now 0.01); the loss has grown.", {"rounds"}, 0),
-        ("a smaller --client_learning_rate for these methods.", {"client_learning_rate"}, ""),
-        ("the same command tries them again.", {"rounds", "seeds"}, 0),
-        ("--seed=1; if that is not enough, --rounds=16 (now 8).", {"seed"}, "--rounds=16 (now 8)."),
+        ({"rounds"}, "Next: --seed=1, or --x=2; if that is not enough, --y=3."),
+        ({"x"}, "Next: --seed=1; if that is not enough, --y=3."),
+        ({"seed"}, "Next: --x=2; if that is not enough, --y=3."),
+        ({"seed", "x"}, "Next: --y=3."),
+        ({"z"}, "Next: --seed=1, or --x=2."),
+        ({"seed", "x", "y"}, ""),
     ],
 )
-def test_advice_names_no_flag_that_is_refused(advice, refused, left):
-    """What is left of it: all, one of two flags, or nothing."""
-    left = {None: "--client_weighting=uniform.", 0: advice, 1: "--head_calibration=ccvr."}.get(
-        left, left
-    )
-    [finding] = findings.agreeing([findings.Finding("a", "A.", f"Next: {advice}")], refused)
-    assert finding.next == (left and f"Next: {left}")
+def test_advice_names_no_flag_that_is_refused(refused, left):
+    """What is left of it: all, some of the changes, or nothing; other advice stays."""
+    changes = [
+        Change("--seed=1", ("seed",)),
+        Change("--x=2", ("x",)),
+        Change("--y=3", ("y", "z"), joined=findings.THEN),
+    ]
+    again = Finding("b", "B.", "Next: the same command tries them again.")
+    found = findings.agreeing([Finding.advised("a", "A.", changes), again], refused)
+    assert [each.next for each in found] == [left, again.next]
 
 
 def test_a_run_that_needs_smaller_steps_gets_no_advice_to_go_on():
@@ -431,7 +443,7 @@ def test_a_model_below_the_largest_class_is_worse():
 
 
 def test_what_was_said_to_do_is_not_said_again():
-    found = [findings.Finding("a", "A.", "Next: x=1."), findings.Finding("b", "B.", "Next: x=1.")]
+    found = [Finding("a", "A.", "Next: x=1."), Finding("b", "B.", "Next: x=1.")]
     assert [each.line for each in findings.advised_once(found)] == ["A. Next: x=1.", "B."]
     assert findings.printed(found) == "- A. Next: x=1.\n- B."
 
@@ -487,7 +499,8 @@ def test_advice_names_only_what_can_be_set():
         ({"clients_per_round": 10, "num_clients": None}, "--clients_per_round=20 (now 10), or "),
     ):
         advice = findings._Advice({**rate, **given}, History([]))
-        assert advice.steadier() == f"Next: {expected}--client_learning_rate=0.1 (now 0.3)."
+        found = Finding.advised("a", "A.", advice.steadier())
+        assert found.next == f"Next: {expected}--client_learning_rate=0.1 (now 0.3)."
 
 
 def test_advice_without_a_known_setting():
@@ -584,12 +597,15 @@ def test_methods_that_share_an_edge_share_a_line():
 
 def test_what_is_recorded_is_read_again():
     found = BAD["too few rounds"][0].found()
-    summary = {findings.KEY: [finding._asdict() for finding in found]}
+    summary = {findings.KEY: [finding.record() for finding in found]}
     assert findings.recorded(summary) == found
     assert findings.recorded({}) == []
     assert findings.recorded({findings.KEY: "text"}) == []
     [odd] = findings.recorded({findings.KEY: ["text", {"what": "a\nb"}]})
-    assert odd == ("", "a\\nb", "")
+    assert odd == ("", "a\\nb", "", ())
+    changes = [1, {"text": "a\nb", "settings": "x", "longer": 1, "joined": "<b>"}]
+    [odd] = findings.recorded({findings.KEY: [{"changes": changes}]})
+    assert odd.changes == (("a\\nb", (), None, ", or "),)
 
 
 def test_lines_fit_a_terminal():

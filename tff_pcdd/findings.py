@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -51,11 +50,32 @@ _TUNE = (
     "Next: tune --client_learning_rate (tasks.sweep): some runs need a smaller one, others more "
     "training."
 )
-# The models before local training instead of those after it.
-_BEFORE = "--personal_model=before in tasks.export"
-
 # The key of the findings in summary.json.
 KEY = "findings"
+
+# What stands before a change that may be made instead of the one before it, or after it.
+OR, THEN = ", or ", "; if that is not enough, "
+
+
+class Change(NamedTuple):
+    """A part of an advice.
+
+    Attributes:
+        text: what to do, such as "--rounds=60 (now 30)".
+        settings: the settings that it names.
+        longer: whether it trains longer or in larger steps, or the opposite; None for neither.
+        joined: what stands before it, unless it is the first.
+    """
+
+    text: str
+    settings: Sequence[str] = ()
+    longer: bool | None = None
+    joined: str = OR
+
+
+# Models to take instead: those before local training, and those of clients that train alone.
+_BEFORE = Change("--personal_model=before in tasks.export", ("personal_model",))
+_ALONE = Change("--algorithm=local there", ("algorithm",))
 
 
 class Finding(NamedTuple):
@@ -65,11 +85,32 @@ class Finding(NamedTuple):
         kind: the rule, such as "chance".
         what: one sentence.
         next: what to do next, with a flag and its value; empty if nothing can be changed.
+        changes: the parts of `next` that name a setting of a run, as data.
     """
 
     kind: str
     what: str
     next: str = ""
+    changes: Sequence[Change] = ()
+
+    @classmethod
+    def advised(cls, kind: str, what: str, changes: Sequence[Change]) -> Finding:
+        """A finding with the sentence that its changes make.
+
+        Example:
+            >>> Finding.advised("a", "A.", [Change("--x=1"), Change("--y=2", joined=THEN)]).next
+            'Next: --x=1; if that is not enough, --y=2.'
+        """
+        if not changes:
+            return cls(kind, what)
+        first, *others = changes
+        rest = "".join(each.joined + each.text for each in others)
+        return cls(kind, what, f"Next: {first.text}{rest}.", tuple(changes))
+
+    def record(self) -> dict[str, Any]:
+        """The finding as summary.json has it."""
+        changes = [{**each._asdict(), "settings": [*each.settings]} for each in self.changes]
+        return {**self._asdict(), "changes": changes}
 
     @property
     def line(self) -> str:
@@ -79,12 +120,35 @@ class Finding(NamedTuple):
 
 def recorded(summary: Mapping[str, Any]) -> list[Finding]:
     """The findings in summary.json; none in that of an earlier version, or in what is no list."""
-    found = summary.get(KEY)
     return [
-        Finding(*(shown(each.get(name, "")) for name in Finding._fields))
-        for each in (found if isinstance(found, list) else ())
-        if isinstance(each, dict)
+        Finding(
+            shown(each.get("kind", "")),
+            shown(each.get("what", "")),
+            shown(each.get("next", "")),
+            tuple(map(_change, _dicts(each.get("changes")))),
+        )
+        for each in _dicts(summary.get(KEY))
     ]
+
+
+def are_recorded(summary: Mapping[str, Any]) -> bool:
+    """Whether summary.json has all of its findings; earlier versions had no changes, or nothing."""
+    return KEY in summary and all("changes" in each for each in _dicts(summary[KEY]))
+
+
+def _dicts(values: Any) -> list[Mapping[str, Any]]:
+    """Those of a list of unknown origin that are objects."""
+    return [each for each in values if isinstance(each, dict)] if isinstance(values, list) else []
+
+
+def _change(values: Mapping[str, Any]) -> Change:
+    names, longer = values.get("settings"), values.get("longer")
+    return Change(
+        shown(values.get("text", "")),
+        tuple(map(shown, names)) if isinstance(names, list) else (),
+        longer if isinstance(longer, bool) else None,
+        THEN if values.get("joined") == THEN else OR,
+    )
 
 
 def printed(found: Iterable[Finding]) -> str:
@@ -97,7 +161,8 @@ def advised_once(found: Iterable[Finding]) -> list[Finding]:
     said: set[str] = set()
     kept = []
     for finding in found:
-        kept.append(finding._replace(next="") if finding.next in said else finding)
+        repeated = finding.next in said
+        kept.append(finding._replace(next="", changes=()) if repeated else finding)
         said.add(finding.next)
     return kept
 
@@ -166,14 +231,14 @@ def _found(
 ) -> Iterator[Finding]:
     """As `of_run`, with what to change."""
     if summary.get("diverged"):
-        yield Finding(
+        yield Finding.advised(
             "diverged",
             "The run has diverged: values were NaN, infinite or far too large. Its results are not "
             "usable.",
             advice.smaller_rate(),
         )
     elif summary.get("rounds") != settings.get("rounds"):
-        yield Finding(
+        yield Finding.advised(
             "ended",
             f"The run ended after round {summary.get('rounds')} of {settings.get('rounds')}.",
             advice.patience(),
@@ -181,7 +246,7 @@ def _found(
     excluded = summary.get("excluded_clients")
     if isinstance(excluded, int) and excluded:
         rounds = summary.get("nonfinite_rounds")
-        yield Finding(
+        yield Finding.advised(
             "excluded",
             "Clients were excluded from a round because what they computed was NaN or infinite: "
             f"{text.plural(excluded, 'time')}, in "
@@ -190,7 +255,7 @@ def _found(
         )
     if lost := [f"{row['round']}" for row in history if is_lost(row)]:
         what = f"These rounds gave no usable model: {text.listed(lost, 12)}."
-        yield Finding("lost", what, advice.smaller_rate())
+        yield Finding.advised("lost", what, advice.smaller_rate())
     if not summary.get("diverged"):
         poor = [*_at_chance(evidence, history, advice)]
         yield from poor
@@ -243,58 +308,59 @@ class _Advice:
             return None
         return value if 0 < value < math.inf else None
 
-    def _rate(self, factor: float) -> str:
+    def _rate(self, factor: float) -> Change:
         rate = self._number("client_learning_rate")
         if rate is None:
-            return f"another --client_learning_rate, {factor:.2g} times as large"
-        return f"--client_learning_rate={factor * rate:.1g} (now {rate:g})"
+            said = f"another --client_learning_rate, {factor:.2g} times as large"
+        else:
+            said = f"--client_learning_rate={factor * rate:.1g} (now {rate:g})"
+        return Change(said, ("client_learning_rate",), factor > 1)
 
-    def _smaller(self) -> str:
+    def _smaller(self) -> Change:
         return self._rate(1 / 10 if self._grows or "diverged" in self._kinds else 1 / 3)
 
-    def _larger(self) -> str:
+    def _larger(self) -> Change:
         return self._rate(10 if self._stands_still else 3)
 
-    def smaller_rate(self) -> str:
+    def smaller_rate(self) -> list[Change]:
         """A smaller learning rate."""
-        return f"Next: {self._smaller()}."
+        return [self._smaller()]
 
-    def learn_more(self) -> str:
+    def learn_more(self) -> list[Change]:
         """What makes models learn that have not learned enough."""
         if self._grows:
-            return f"Next: {self._smaller()}; the training loss has grown."
+            return [_because(self._smaller(), "the training loss has grown")]
         if self._collapsed:
-            return f"Next: {self._smaller()}; it was better in earlier rounds."
+            return [_because(self._smaller(), "it was better in earlier rounds")]
         if self._too_large:
             return self.smaller_rate()
         if self._few:
             return self.more_rounds()
         if self._stands_still:
-            return f"Next: {self._larger()}; the training loss has hardly changed."
-        return f"Next: {self._larger()}; if that is not enough, {self._rounds()}."
+            return [_because(self._larger(), "the training loss has hardly changed")]
+        return [self._larger(), self._rounds()._replace(joined=THEN)]
 
-    def more_rounds(self) -> str:
+    def more_rounds(self) -> list[Change]:
         """A longer run, unless it would go on as badly."""
-        return self.smaller_rate() if self._breaks else f"Next: {self._rounds()}."
+        return self.smaller_rate() if self._breaks else [self._rounds()]
 
-    def _rounds(self) -> str:
+    def _rounds(self) -> Change:
         rounds = self._number("rounds")
         if rounds is None:
-            return "more rounds"
+            return Change("more rounds", ("rounds",), True)
         more = max(2 * rounds, 2 * LEAST_POINTS) if self._few else 2 * rounds
-        return f"--rounds={more:g} (now {rounds:g})"
+        return Change(f"--rounds={more:g} (now {rounds:g})", ("rounds",), True)
 
-    def steadier(self) -> str:
+    def steadier(self) -> list[Change]:
         """What makes rounds more alike."""
         cohort = self._number("clients_per_round")
         if cohort is not None:
             larger = min(2 * cohort, self._number("num_clients") or math.inf)
             if larger > cohort:
-                more = f"--clients_per_round={larger:g} (now {cohort:g})"
-                return f"Next: {more}, or {self._smaller()}."
+                return [_value("clients_per_round", larger, cohort), self._smaller()]
         return self.smaller_rate()
 
-    def missing_classes(self) -> str:
+    def missing_classes(self) -> list[Change]:
         """What helps classes that are not learned."""
         if self._number("imbalance_factor") is not None:
             return self.rare_classes()
@@ -302,45 +368,53 @@ class _Advice:
             return self.smaller_rate()
         if self._few or self._kinds & _WORSE:
             return self.more_rounds()
-        return f"Next: {self._rounds()}; if that is not enough, {self._larger()}."
+        return [self._rounds(), self._larger()._replace(joined=THEN)]
 
-    def rare_classes(self) -> str:
+    def rare_classes(self) -> list[Change]:
         """What helps classes with few samples."""
+        retrained = Change("--head_calibration=ccvr", ("head_calibration",))
+        changes = [retrained] if can_retrain(self._settings) else []
         weighting = self._settings.get("client_weighting")
         if weighting == "uniform" or self._settings.get("algorithm") not in (None, "fedavg"):
-            if not can_retrain(self._settings):
-                return ""
-            return "Next: --head_calibration=ccvr, which retrains the head for all classes alike."
-        either = ", or --head_calibration=ccvr" if can_retrain(self._settings) else ""
-        return f"Next: --client_weighting=uniform{either}."
+            alike = f"{retrained.text}, which retrains the head for all classes alike"
+            return [each._replace(text=alike) for each in changes]
+        return [Change("--client_weighting=uniform", ("client_weighting",)), *changes]
 
-    def fewer_epochs(self, instead: str) -> str:
+    def fewer_epochs(self, instead: Change) -> list[Change]:
         """Less local training, or something instead of it."""
         epochs = self._number("local_epochs")
         if self._few and not self._too_large:
             less = self._rounds()
         elif (self._kinds & _TOO_LITTLE and not self._too_large) or "rising" in self._kinds:
-            return f"Next: {instead}."
+            return [instead]
         elif epochs is None or epochs < 2:
             less = self._smaller()
         else:
-            less = f"--local_epochs={epochs // 2:g} (now {epochs:g})"
-        return f"Next: {instead}, or {less}."
+            less = _value("local_epochs", epochs // 2, epochs)
+        return [instead, less]
 
-    def patience(self) -> str:
+    def patience(self) -> list[Change]:
         patience = self._number("early_stopping_patience")
         if patience is None:
-            return ""
-        return (
-            f"Next: --early_stopping_patience={2 * patience:g} (now {patience:g}) for a longer run."
-        )
+            return []
+        longer = _value("early_stopping_patience", 2 * patience, patience)
+        return [longer._replace(text=f"{longer.text} for a longer run")]
 
-    def samples(self) -> str:
+    def samples(self) -> list[Change]:
         """What gives every client samples."""
         clients = self._number("num_clients")
         if self._settings.get("partition") in (None, "natural") or clients is None or clients < 2:
-            return "Next: leave them out of the data, or give them samples."
-        return f"Next: --num_clients={clients // 2:g} (now {clients:g})."
+            return [Change("leave them out of the data, or give them samples")]
+        return [_value("num_clients", clients // 2, clients)]
+
+
+def _value(name: str, value: float, now: float) -> Change:
+    """Another value of a setting."""
+    return Change(f"--{name}={value:g} (now {now:g})", (name,))
+
+
+def _because(change: Change, reason: str) -> Change:
+    return change._replace(text=f"{change.text}; {reason}")
 
 
 def _at_chance(evidence: Evidence, history: History, advice: _Advice) -> Iterator[Finding]:
@@ -357,7 +431,7 @@ def _at_chance(evidence: Evidence, history: History, advice: _Advice) -> Iterato
         when = f" in each of {len(ga)} evaluated rounds" if always else ""
         share = matrix[label].sum() / total
         if answers[label] >= ONE_ANSWER * total and share < ONE_ANSWER - chance.error / 100:
-            yield Finding(
+            yield Finding.advised(
                 "one answer",
                 f"The global model has not learned: it answers {evidence.classes[label]!r} for "
                 f"{int(answers[label]):,} of {int(total):,} test samples: GA is "
@@ -366,7 +440,7 @@ def _at_chance(evidence: Evidence, history: History, advice: _Advice) -> Iterato
                 advice.learn_more(),
             )
         elif not chance.exceeded(accuracy, _recall(matrix)):
-            yield Finding(
+            yield Finding.advised(
                 "chance",
                 f"The global model has not learned: it is {chance.compared(accuracy)} always "
                 "giving the same answer: "
@@ -376,7 +450,7 @@ def _at_chance(evidence: Evidence, history: History, advice: _Advice) -> Iterato
             )
     personal = _Personal.of(evidence)
     if personal is not None and not personal.exceeds_chance:
-        yield Finding(
+        yield Finding.advised(
             "personal chance",
             f"The personal models have not learned: they are "
             f"{personal.chance.compared(personal.accuracy)} always "
@@ -498,7 +572,7 @@ def _never_predicted(evidence: Evidence, advice: _Advice, kinds: Set[str]) -> It
     missing = np.flatnonzero(tested & (evidence.of_global.sum(axis=0) == 0))
     if len(missing):
         names = text.listed([evidence.classes[int(index)] for index in missing])
-        yield Finding(
+        yield Finding.advised(
             "never predicted",
             f"The global model never answers {len(missing)} of "
             f"{text.plural(len(evidence.classes), 'class')}: {names}.",
@@ -520,7 +594,7 @@ def _groups(summary: Mapping[str, Any], advice: _Advice, kinds: Set[str]) -> Ite
         if zero:
             found.append(f"the {part} classes ({' and '.join(zero)})")
     if found:
-        yield Finding(
+        yield Finding.advised(
             "groups",
             f"Nothing is classified correctly of {' and of '.join(found)}, grouped by their number "
             "of training samples.",
@@ -550,7 +624,7 @@ def _shape(
     if best - min(curve) <= FLAT:
         # What the first round has learned may be all there is to learn.
         if last < HIGH and not kinds & {"one answer", "chance"}:
-            yield Finding(
+            yield Finding.advised(
                 "flat",
                 f"{heading} has not changed since round {usable[0]['round']}: all values are "
                 f"between {min(curve):.1f} and {best:.1f} %.",
@@ -558,14 +632,14 @@ def _shape(
             )
     elif best - last > DROP and best - last > ERRORS * _test_error(evidence, best):
         number = usable[int(np.argmax(curve))]["round"]
-        yield Finding(
+        yield Finding.advised(
             "unstable",
             f"{heading} is {last:.1f} % after the last round, and was {best:.1f} % after round "
             f"{number}: training is unstable.",
             advice.steadier(),
         )
     elif gain > RISE and gain > ERRORS * error:
-        yield Finding(
+        yield Finding.advised(
             "rising",
             f"{heading} was still rising: {gain:+.1f} points in the last {width} of "
             f"{len(curve)} evaluations.",
@@ -585,25 +659,25 @@ def _re_trained(
     settings: Mapping[str, Any], summary: Mapping[str, Any], evidence: Evidence
 ) -> Iterator[Finding]:
     """A re-trained head that is worse than the head that clients have trained."""
-    method, instead = settings.get("algorithm") or "fedavg", "--head_calibration=none"
+    method, instead = settings.get("algorithm") or "fedavg", "head_calibration=none"
     try:
         own = methods.get(method).head_calibration
     except SettingError:  # A method of a module that was not imported.
         own = ""
     if own:
         # Its name stands for FedAvg with this calibration.
-        method, instead = "fedavg", "--algorithm=fedavg"
+        method, instead = "fedavg", "algorithm=fedavg"
     elif settings.get("head_calibration") in (None, "none"):
         return
     ga, trained = summary.get("ga_final"), summary.get(f"ga_{method}_final")
     if not isinstance(ga, int | float) or not isinstance(trained, int | float):
         return
     if trained - ga > max(FLAT, ERRORS * _test_error(evidence, trained)):
-        yield Finding(
+        yield Finding.advised(
             "re-trained",
             f"GA is {ga:.1f} % with the re-trained head, and {trained:.1f} % with the head that "
             "clients have trained: re-training makes the global model worse.",
-            f"Next: {instead}.",
+            [Change(f"--{instead}", (instead.partition("=")[0],))],
         )
 
 
@@ -615,7 +689,7 @@ def _after_local(
     if not isinstance(before, int | float) or not isinstance(after, int | float):
         return
     if before - after > DROP and before - after > ERRORS * _personal_error(evidence.clients):
-        yield Finding(
+        yield Finding.advised(
             "after local",
             f"PA is {after:.1f} % after local training, and was {before:.1f} % before it: local "
             "training makes the personal models worse.",
@@ -684,9 +758,9 @@ def of_clients(clients: Sequence[Client], advice: _Advice | None = None) -> Iter
             "below global",
             "over_global",
             "worse than the global model",
-            "the global model there",
+            Change("the global model there"),
         ),
-        ("below local", "over_local", "worse than training alone", "--algorithm=local there"),
+        ("below local", "over_local", "worse than training alone", _ALONE),
         ("below before", "over_before", "worse than before its local steps", _BEFORE),
     ):
         lost = [
@@ -696,7 +770,7 @@ def of_clients(clients: Sequence[Client], advice: _Advice | None = None) -> Iter
             and loses(gain, each.values["pa"], each.test)
         ]
         if lost:
-            yield Finding(
+            yield Finding.advised(
                 kind,
                 f"The personal model is {what} at {len(lost)} of "
                 f"{text.plural(len(clients), 'client')}, by more than chance (difference in "
@@ -707,7 +781,7 @@ def of_clients(clients: Sequence[Client], advice: _Advice | None = None) -> Iter
         without = [label(each.name) for each in clients if not getattr(each, kind)]
         if without:
             number = text.plural(len(without), "client")
-            yield Finding(
+            yield Finding.advised(
                 f"no {noun} samples",
                 f"{number} without {noun} samples: {text.listed(without)}.",
                 advice.samples(),
@@ -733,11 +807,6 @@ def label(name: str) -> str:
 
 # Comparisons.
 
-# Advice to change how long or in which steps models are trained, and what stands between pieces of
-# advice of which one may be taken without the other.
-_STEPS = re.compile(r"(?:client_learning_rate|rounds)=(\d\S*) \(now (\d\S*)\)")
-_BETWEEN = re.compile(r"(, or |; if that is not enough, )")
-
 
 def can_retrain(settings: Mapping[str, Any]) -> bool:
     """Whether the server may re-train a run's head: not where it is fixed, or is re-trained."""
@@ -758,33 +827,25 @@ def agreeing(found: Sequence[Finding], refused: Collection[str] = ()) -> list[Fi
         found: what was found.
         refused: settings that may not be given for these runs, which no advice names.
     """
-    found = [finding._replace(next=_without(finding.next, refused)) for finding in found]
-    steps = [_STEPS.search(finding.next) for finding in found]
-    if len({float(step[1]) > float(step[2]) for step in steps if step}) < 2:
+    found = [_without(finding, refused) for finding in found]
+    longer = [
+        next((c.longer for c in each.changes if c.longer is not None), None) for each in found
+    ]
+    if not {True, False} <= {*longer}:
         return found
     said = iter([_TUNE])
     return [
-        finding._replace(next=next(said, "")) if step else finding
-        for finding, step in zip(found, steps, strict=True)
+        finding if direction is None else finding._replace(next=next(said, ""), changes=())
+        for finding, direction in zip(found, longer, strict=True)
     ]
 
 
-def _without(advice: str, refused: Collection[str]) -> str:
-    """What is left of advice without the parts that name such settings; empty for nothing.
-
-    Example:
-        >>> _without("Next: --local_epochs=2 (now 5), or --rounds=60.", ["local_epochs"])
-        'Next: --rounds=60.'
-    """
-    parts = _BETWEEN.split(advice.removeprefix("Next: ").removesuffix("."))
-    kept = [
-        (between, part)
-        for between, part in zip(["", *parts[1::2]], parts[::2], strict=True)
-        if not {*re.findall(r"--(\w+)", part)} & {*refused}
-    ]
-    if len(kept) == len(parts[::2]):
-        return advice
-    return f"Next: {kept[0][1]}{''.join(map(''.join, kept[1:]))}." if kept else ""
+def _without(finding: Finding, refused: Collection[str]) -> Finding:
+    """A finding without the changes that name such settings."""
+    kept = [each for each in finding.changes if not {*each.settings} & {*refused}]
+    if len(kept) == len(finding.changes):
+        return finding
+    return Finding.advised(finding.kind, finding.what, kept)
 
 
 # Grids of sweeps.

@@ -9,7 +9,7 @@ from scipy import stats
 
 from tests.report.directories import make_run
 from tff_pcdd import findings
-from tff_pcdd.findings import Finding
+from tff_pcdd.findings import Change, Finding
 from tff_pcdd.report import site_table
 from tff_pcdd.results import answers, by_client, evidence
 from tff_pcdd.results.gains import gain
@@ -209,8 +209,12 @@ def test_more_seeds_are_none_of_those_that_chose():
 
 def test_advice_to_a_comparison_is_what_its_program_accepts():
     """FedGELA's head is fixed, and a sweep refuses a flag that its grid varies."""
-    advice = "Next: --client_weighting=uniform, or --head_calibration=ccvr."
-    found = [Finding("groups", "G.", advice), Finding("rising", "R.", "Next: --rounds=60.")]
+    changes = [
+        Change("--client_weighting=uniform", ("client_weighting",)),
+        Change("--head_calibration=ccvr", ("head_calibration",)),
+    ]
+    rising = Finding.advised("rising", "R.", [Change("--rounds=60", ("rounds",), True)])
+    found = [Finding.advised("groups", "G.", changes), rising]
     for methods, tuned, left in (
         (["fedavg", "fedprox"], (), ["uniform, or --head_calibration=ccvr.", "rounds=60."]),
         (["fedavg", "local"], (), ["uniform, or --head_calibration=ccvr.", "rounds=60."]),
@@ -330,7 +334,7 @@ def test_a_re_trained_head_that_is_worse_than_fedavg():
     """9, 10 and 11 points: Student's half-width is 4.303 / √3 for a deviation of 1."""
     values = {"fedavg": [80.0, 81.0, 82.0], "ccvr": [71.0, 71.0, 71.0], "fedgela": [60.0] * 3}
     [found] = answers.of_re_trained(made(values))
-    assert found == (
+    assert found[:3] == (
         "re-trained",
         "The global model of ccvr is worse than that of fedavg, from which it differs in its "
         "re-trained head: −10.0 (95 % interval −12.5 to −7.5) points of GA.",
@@ -342,7 +346,8 @@ def test_a_re_trained_head_that_is_worse_than_fedavg():
 
 
 def test_findings_of_runs_are_collected():
-    rising = Finding("rising", "GA was still rising.", "Next: --rounds=60 (now 30).")
+    longer = Change("--rounds=60 (now 30)", ("rounds",), True)
+    rising = Finding.advised("rising", "GA was still rising.", [longer])
     own = Finding("below global", "Of one run.")
     runs = results(load_findings=lambda: [rising, own])
     [line] = answers.of_runs(runs)
@@ -350,7 +355,7 @@ def test_findings_of_runs_are_collected():
         "Accuracy was still rising in 15 of 15 runs: fedavg seed 0 (P), fedavg seed 1 (P), "
         "fedavg seed 2 (P), fedgela seed 0 (P), fedgela seed 1 (P), fedgela seed 2 (P) and 9 more."
     )
-    assert line.next == rising.next
+    assert (line.next, line.changes) == ("Next: --rounds=60 (now 30).", (longer,))
 
 
 def test_summary_and_page_have_the_same_findings(tmp_path):
@@ -366,13 +371,17 @@ def test_summary_and_page_have_the_same_findings(tmp_path):
     settings, history = directory.json("config.json"), directory.history()
     recorded = summaries.find(tmp_path, settings, made, history)
     computed = findings.of_run(settings, made, history, evidence.read(directory))
-    assert recorded == [finding._asdict() for finding in computed]
+    assert recorded == [finding.record() for finding in computed]
     assert "below global" in [finding["kind"] for finding in recorded]
     # Runs of earlier versions have none in summary.json.
     old = evidence.findings_of(tmp_path, made)
     new = evidence.findings_of(tmp_path, {**made, findings.KEY: recorded})
-    assert [finding._asdict() for finding in new] == recorded
+    assert [finding.record() for finding in new] == recorded
     assert old == new
+    # Nor have those of the versions that recorded no changes.
+    earlier = [{name: each[name] for name in ("kind", "what", "next")} for each in recorded]
+    assert evidence.findings_of(tmp_path, {**made, findings.KEY: earlier}) == new
+    assert any(each.changes for each in new)
     assert evidence.findings_of(tmp_path / "nowhere", made) == []
     assert evidence.findings_of(None, made) == []
 

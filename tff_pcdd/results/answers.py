@@ -457,13 +457,16 @@ def of_runs(results: Results) -> list[Finding]:
         own = [(run, found) for run in results for found in run.findings if found.kind == kind]
         if own:
             labels = [run.label for run, _ in own]
-            advice = [found.next for _, found in own if found.next]
+            advised = [found for _, found in own if found.next]
+            advice = [found.next for found in advised]
+            most = max(advised, key=lambda found: advice.count(found.next), default=Finding("", ""))
             lines.append(
                 Finding(
                     kind,
                     f"{what} in {len(own)} of {text.plural(len(results), 'run')}: "
                     f"{text.listed(labels)}.",
-                    max(advice, key=advice.count, default=""),
+                    most.next,
+                    most.changes,
                 )
             )
     return lines

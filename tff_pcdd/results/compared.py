@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tff_pcdd import findings, measures, text
-from tff_pcdd.findings import Finding
+from tff_pcdd.findings import Change, Finding
 from tff_pcdd.results import answers, by_client, comparison
 from tff_pcdd.results.answers import Answer, Tuning
 from tff_pcdd.results.by_client import Site
@@ -17,6 +17,8 @@ from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CLIENTS, FAILURES
+
+_RATE = ("client_learning_rate",)
 
 
 class Compared(NamedTuple):
@@ -124,10 +126,9 @@ def _missing(directory: Directory, results: Results) -> Iterator[Finding]:
         yield Finding("failed", what, again)
     if diverged := [result.label for result in results.diverged]:
         what = "These runs have diverged and are left out of all values: "
-        yield Finding(
-            "diverged",
-            f"{what}{text.listed(diverged)}.",
-            "Next: a smaller --client_learning_rate for these methods.",
+        smaller = "a smaller --client_learning_rate for these methods"
+        yield Finding.advised(
+            "diverged", f"{what}{text.listed(diverged)}.", [Change(smaller, _RATE)]
         )
     if others := comparison.left_out(directory, results):
         number = text.plural(len(others), "finished run")
@@ -140,4 +141,4 @@ def _missing(directory: Directory, results: Results) -> Iterator[Finding]:
     excluded = [f"{label} ({text.plural(n, 'time')})" for label, n in results.excluded()]
     if excluded:
         what = f"Clients were excluded because of NaN or infinities in {text.listed(excluded)}."
-        yield Finding("excluded", what, "Next: a smaller --client_learning_rate.")
+        yield Finding.advised("excluded", what, [Change("a smaller --client_learning_rate", _RATE)])

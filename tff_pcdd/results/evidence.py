@@ -31,17 +31,17 @@ def of(held: Sites | None, found: Confusion | None) -> Evidence:
 
 
 def findings_of(folder: Path | None, summary: Mapping[str, Any]) -> list[Finding]:
-    """The findings of a finished run; those of an earlier version, which has none, are computed.
+    """The findings of a finished run; those of an earlier version are computed.
 
     Args:
         folder: the directory of the run; None if it was not found.
         summary: the contents of summary.json.
     """
-    if folder is None or findings.KEY in summary:
+    if folder is None or findings.are_recorded(summary):
         return findings.recorded(summary)
     directory = Directory(folder, compared=False)
     settings = directory.attempt(CONFIG, directory.json, CONFIG)
     history = directory.attempt(METRICS, directory.history)
     if settings is None or history is None:
-        return []
+        return findings.recorded(summary)
     return [*findings.of_run(settings, summary, history, read(directory))]

@@ -131,7 +131,7 @@ def _at_best_round(
 
 def find(
     directory: Path, settings: Mapping[str, Any], summary: Mapping[str, Any], history: History
-) -> list[dict[str, str]]:
+) -> list[dict[str, Any]]:
     """The findings of a run, as summary.json contains them.
 
     Args:
@@ -148,7 +148,7 @@ def find(
         matrices = arrays.get("global"), arrays.get("personal")
     evidence = findings.Evidence(names, *matrices, clients)
     found = findings.of_run(settings, summary, history, evidence)
-    return [finding._asdict() for finding in found]
+    return [finding.record() for finding in found]
 
 
 def typical_seconds(history: History) -> float:
