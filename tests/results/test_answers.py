@@ -320,6 +320,15 @@ def test_clients_gain_and_lose():
     assert line.next == "Next: keep the model of --algorithm=local at these clients, or take ccvr."
 
 
+def test_no_client_gains():
+    clients = [site(name, "fedgela", "0", 60.0, -30.0) for name in ("north", "south")]
+    [answer] = answers.read(results(), clients)
+    assert dict(answer.sentences())["Clients."] == (
+        "With fedgela, none of 2 clients gains over training alone by more than chance; 2 lose: "
+        "north (−30.0), south (−30.0)."
+    )
+
+
 def test_without_training_alone_clients_are_compared_with_fedavg():
     clients = [site("north", "fedavg", "0", 60.0), site("north", "fedgela", "0", 90.0)]
     [answer] = answers.read(results(), clients)

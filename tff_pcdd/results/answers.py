@@ -185,16 +185,16 @@ class SiteGains:
     def sentence(self, method: str) -> str:
         """Who gains and who loses with a method."""
         own = self.gains[method]
-        won = sum(each.counts and each.gain > 0 for each in own.values())
+        won = sum(each.counts and each.gain > 0 for each in own.values()) or "none"
         lost = self.lost(method)
         compared = f"{self.shown_over} by more than chance"
-        if not won and not lost:
+        if won == "none" and not lost:
             return (
                 f"With {method}, none of {text.plural(len(own), 'client')} differs from {compared}."
             )
         loss = f"{len(lost) or 'none'} {'lose' if len(lost) > 1 else 'loses'}"
         names = f": {findings.listed_losses(lost)}" if lost else ""
-        gain_or_gains = "gains" if won == 1 else "gain"
+        gain_or_gains = "gains" if won in (1, "none") else "gain"
         return (
             f"With {method}, {won} of {text.plural(len(own), 'client')} {gain_or_gains} over "
             f"{compared}; {loss}{names}."
