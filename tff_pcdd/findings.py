@@ -655,20 +655,32 @@ def _test_error(evidence: Evidence, accuracy: float) -> float:
     return 100 * math.sqrt(2 * share * (1 - share) / evidence.of_global.sum())
 
 
+def re_trained_method(settings: Mapping[str, Any]) -> str:
+    """The method whose head a calibration re-trains; empty for none.
+
+    The accuracy of the method's own model is in the column `ga_METHOD`.
+
+    Example:
+        >>> re_trained_method({"algorithm": "ccvr"}), re_trained_method({"algorithm": "fedavg"})
+        ('fedavg', '')
+    """
+    method = settings.get("algorithm") or "fedavg"
+    try:
+        if methods.get(method).head_calibration:
+            return "fedavg"
+    except SettingError:  # A method of a module that was not imported.
+        pass
+    return "" if settings.get("head_calibration") in (None, "none") else method
+
+
 def _re_trained(
     settings: Mapping[str, Any], summary: Mapping[str, Any], evidence: Evidence
 ) -> Iterator[Finding]:
     """A re-trained head that is worse than the head that clients have trained."""
-    method, instead = settings.get("algorithm") or "fedavg", "head_calibration=none"
-    try:
-        own = methods.get(method).head_calibration
-    except SettingError:  # A method of a module that was not imported.
-        own = ""
-    if own:
-        # Its name stands for FedAvg with this calibration.
-        method, instead = "fedavg", "algorithm=fedavg"
-    elif settings.get("head_calibration") in (None, "none"):
-        return
+    method = re_trained_method(settings)
+    # The name of the method may stand for FedAvg with a calibration.
+    stands = settings.get("algorithm") not in (None, method)
+    instead = "algorithm=fedavg" if stands else "head_calibration=none"
     ga, trained = summary.get("ga_final"), summary.get(f"ga_{method}_final")
     if not isinstance(ga, int | float) or not isinstance(trained, int | float):
         return

@@ -507,6 +507,15 @@ def test_a_diverged_run(tmp_path):
     assert "These rounds gave no usable model: 5." in shown
 
 
+def test_the_head_calibration_of_a_run_is_named(tmp_path):
+    make_run(tmp_path, head_calibration="ccvr")
+    add_columns(tmp_path, ga_fedavg=40.0)
+    sentence = " ".join(page(run_dir=tmp_path).texts)
+    # 40 in the first of 12 rounds, and one more in each.
+    assert "51.0 % model of fedavg without the re-trained head, whole test set" in sentence
+    assert " by the method fedavg with head calibration ccvr for 12 rounds " in sentence
+
+
 def test_an_unfinished_run(tmp_path):
     make_run(tmp_path)
     (tmp_path / "summary.json").unlink()

@@ -64,7 +64,7 @@ def content(directory: Directory) -> dict[str, Any]:
         "title": _title(settings) + (" (diverged)" if diverged else ""),
         "sentence": _sentence(settings, summary, history, held),
         "terms": terms.shown((), [settings_table.configuration(settings)]),
-        "figures": [] if diverged else _figures(summary, held),
+        "figures": [] if diverged else _figures(settings, summary, held),
         "learned": "" if diverged or not summary else findings.learned(answered),
         "findings": findings.advised_once(
             [
@@ -133,9 +133,11 @@ def _sentence(
     computed = summary.get("rounds") or (history[-1]["round"] if len(history) else 0)
     planned = settings.get("rounds")
     rounds = f"{computed} of {planned}" if computed != planned else str(computed)
+    calibration = settings.get("head_calibration") or "none"
+    after = "" if calibration == "none" else f" with head calibration {name_of(calibration)}"
     parts = [
         f"The backbone {name_of(settings.get('model', '?'))} was trained by the method "
-        f"{name_of(settings.get('algorithm', '?'))} for {rounds} rounds"
+        f"{name_of(settings.get('algorithm', '?'))}{after} for {rounds} rounds"
     ]
     if held:
         samples = sum(site.train for site in held.sites)
@@ -158,8 +160,11 @@ def _sentence(
     return "".join(parts) + f" (seed {name_of(settings.get('seed', '?'))})."
 
 
-def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, str, str]]:
+def _figures(
+    settings: Mapping[str, Any], summary: Mapping[str, Any], held: Sites | None
+) -> list[tuple[str, str, str]]:
     """The most important numbers: name, value, explanation."""
+    trained = findings.re_trained_method(settings)
     lacks_global = held is not None and by_client.without_global_model(held.sites)
     names = [*_FIGURES, *_PARTS["ga"], *_heads(key.removesuffix("_final") for key in summary)]
     shown = [*map(measures.of, names), *measures.further(summary)]
@@ -170,7 +175,10 @@ def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, 
                 measure = measures.without_global_model(measure)
             is_percent = measure.unit == "%"
             cell = f"{value:.1f} %" if is_percent else f"{value:.4g} {measure.unit}".rstrip()
-            figures.append((measure.heading, cell, measure.meaning))
+            meaning = measure.meaning
+            if trained and measure.name == f"ga_{trained}":
+                meaning = f"model of {name_of(trained)} without the re-trained head, whole test set"
+            figures.append((measure.heading, cell, meaning))
     if held and (ordered := by_client.defined(held.sites, "pa")):
         site, value = ordered[0]
         figures.append(("Lowest PA", f"{value:.1f} %", f"client {name_of(site.name)}"))
