@@ -11,6 +11,7 @@ from tff_pcdd import findings
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.history import History
 from tff_pcdd.findings import Change, Evidence, Finding
+from tff_pcdd.findings.advice import Advice
 from tff_pcdd.training.clients_table import Site
 
 SETTINGS = {"algorithm": "fedavg", "rounds": 30, "client_learning_rate": 0.01, "local_epochs": 5}
@@ -498,7 +499,7 @@ def test_advice_names_only_what_can_be_set():
         ({"clients_per_round": 10, "num_clients": 10}, ""),
         ({"clients_per_round": 10, "num_clients": None}, "--clients_per_round=20 (now 10), or "),
     ):
-        advice = findings._Advice({**rate, **given}, History([]))
+        advice = Advice({**rate, **given}, History([]))
         found = Finding.advised("a", "A.", advice.steadier())
         assert found.next == f"Next: {expected}--client_learning_rate=0.1 (now 0.3)."
 

@@ -1,0 +1,62 @@
+"""Findings: what a reader should know before believing a run's numbers, and what to do next.
+
+Each rule reads what a run has measured, and yields a sentence with a flag to change. The rules are
+declared here, once: those of runs in `runs`, `chance` and `clients`, those of grids in `grids`.
+Their thresholds are in `thresholds`, and `advice` gives one advice for all findings of a run. A run
+writes its findings into summary.json, programs print them, and pages show them; pages compute them
+again, so runs of earlier versions have them too. Comparisons collect the findings of their runs
+(`tff_pcdd.results.compared`).
+
+    finding = next(of_run(settings, summary, history, evidence))
+    print(finding.line)
+"""
+
+from tff_pcdd.findings.advice import can_retrain
+from tff_pcdd.findings.chance import learned
+from tff_pcdd.findings.clients import counts, label, listed_losses, loses, of_clients
+from tff_pcdd.findings.evidence import Client, Evidence
+from tff_pcdd.findings.finding import (
+    KEY,
+    OR,
+    THEN,
+    Change,
+    Finding,
+    advised_once,
+    agreeing,
+    are_recorded,
+    printed,
+    recorded,
+)
+from tff_pcdd.findings.grids import merged, of_choice, of_grid, of_ties, read_point
+from tff_pcdd.findings.runs import of_run, re_trained_method
+from tff_pcdd.findings.thresholds import FLAT
+
+__all__ = [
+    "FLAT",
+    "KEY",
+    "OR",
+    "THEN",
+    "Change",
+    "Client",
+    "Evidence",
+    "Finding",
+    "advised_once",
+    "agreeing",
+    "are_recorded",
+    "can_retrain",
+    "counts",
+    "label",
+    "learned",
+    "listed_losses",
+    "loses",
+    "merged",
+    "of_choice",
+    "of_clients",
+    "of_grid",
+    "of_run",
+    "of_ties",
+    "printed",
+    "re_trained_method",
+    "read_point",
+    "recorded",
+]

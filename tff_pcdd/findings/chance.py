@@ -1,0 +1,163 @@
+"""Whether models are better than always giving the same answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tff_pcdd.evaluation import balanced_accuracy
+from tff_pcdd.experiment.history import History
+from tff_pcdd.findings.advice import Advice
+from tff_pcdd.findings.evidence import Evidence
+from tff_pcdd.findings.finding import Finding
+from tff_pcdd.findings.thresholds import ERRORS, LEAST_POINTS, ONE_ANSWER
+
+
+def at_chance(evidence: Evidence, history: History, advice: Advice) -> Iterator[Finding]:
+    """Models that are no better than always giving the same answer."""
+    matrix = evidence.of_global
+    if matrix is not None and matrix.sum():
+        answers = matrix.sum(axis=0)
+        total = matrix.sum()
+        label = int(answers.argmax())
+        chance = _Chance.of([matrix])
+        accuracy = 100 * matrix.trace() / total
+        ga = [value for _, value in history.points("ga")]
+        always = len(ga) >= LEAST_POINTS and max(ga) - min(ga) == 0
+        when = f" in each of {len(ga)} evaluated rounds" if always else ""
+        share = matrix[label].sum() / total
+        if answers[label] >= ONE_ANSWER * total and share < ONE_ANSWER - chance.error / 100:
+            yield Finding.advised(
+                "one answer",
+                f"The global model has not learned: it answers {evidence.classes[label]!r} for "
+                f"{int(answers[label]):,} of {int(total):,} test samples: GA is "
+                f"{accuracy:.1f} %{when}, and {100 * share:.1f} % of the test samples are of that "
+                "class.",
+                advice.learn_more(),
+            )
+        elif not chance.exceeded(accuracy, _recall(matrix)):
+            yield Finding.advised(
+                "chance",
+                f"The global model has not learned: it is {chance.compared(accuracy)} always "
+                "giving the same answer: "
+                f"GA is {accuracy:.1f} %{when}, and the largest class has {chance.share:.1f} % of "
+                f"the test samples (± {ERRORS * chance.error:.1f} by chance).",
+                advice.learn_more(),
+            )
+    personal = _Personal.of(evidence)
+    if personal is not None and not personal.exceeds_chance:
+        yield Finding.advised(
+            "personal chance",
+            f"The personal models have not learned: they are "
+            f"{personal.chance.compared(personal.accuracy)} always "
+            f"answering the client's largest class: PA is {personal.accuracy:.1f} %, and that "
+            f"class has {personal.chance.share:.1f} % of a client's test samples (± "
+            f"{ERRORS * personal.chance.error:.1f} by chance).",
+            advice.learn_more(),
+        )
+
+
+def learned(evidence: Evidence) -> str:
+    """How far the models of a run are above chance; empty if they are not, or if it is unknown."""
+    said = []
+    matrix = evidence.of_global
+    if matrix is not None and matrix.sum():
+        chance, accuracy = _Chance.of([matrix]), 100 * matrix.trace() / matrix.sum()
+        if chance.exceeded(accuracy, _recall(matrix)):
+            said.append(
+                f"The global model has learned: GA is {accuracy:.1f} %, and always giving the same "
+                f"answer would reach {chance.share:.1f} %."
+            )
+    personal = _Personal.of(evidence)
+    if personal is not None and personal.chance.share >= 100:
+        said.append(
+            f"PA of {personal.accuracy:.1f} % says nothing: all test samples of a client are of "
+            "one class."
+        )
+    elif personal is not None and matrix is None and personal.exceeds_chance:
+        said.append(
+            f"The personal models have learned: PA is {personal.accuracy:.1f} %, and always "
+            f"answering the client's largest class would reach {personal.chance.share:.1f} %. "
+            "There is no global model: GA is the mean of the personal models on all test samples."
+        )
+    return " ".join(said)
+
+
+class _Chance(NamedTuple):
+    """What models reach that always give the same answer, in percent, averaged over models.
+
+    Attributes:
+        share, error: the share of the largest class, and its standard error.
+        balanced, balanced_error: the same of the mean recall over classes.
+    """
+
+    share: float
+    error: float
+    balanced: float
+    balanced_error: float
+
+    @classmethod
+    def of(cls, matrices: Sequence[np.ndarray]) -> _Chance:
+        shares, variances, recalls, recall_variances = [], [], [], []
+        for matrix in matrices:
+            samples = matrix.sum(axis=1)
+            held = samples[samples > 0]
+            share, recall = held.max() / held.sum(), 1 / len(held)
+            shares.append(share)
+            variances.append(share * (1 - share) / held.sum())
+            recalls.append(recall)
+            recall_variances.append(np.sum(recall * (1 - recall) / held) * recall**2)
+        number = len(matrices)
+        return cls(
+            100 * float(np.mean(shares)),
+            100 * math.sqrt(sum(variances)) / number,
+            100 * float(np.mean(recalls)),
+            100 * math.sqrt(sum(recall_variances)) / number,
+        )
+
+    def compared(self, accuracy: float) -> str:
+        """How an accuracy compares with that of the largest class, in words."""
+        return "worse than" if accuracy < self.share - ERRORS * self.error else "no better than"
+
+    def exceeded(self, accuracy: float, balanced: float) -> bool:
+        """Whether a model is better, or no model could be seen to be."""
+        limits = self.share + ERRORS * self.error, self.balanced + ERRORS * self.balanced_error
+        # One of them suffices: where one class is nearly all, only the mean recall can tell.
+        return any(
+            value > limit for value, limit in zip((accuracy, balanced), limits, strict=True)
+        ) or all(limit >= 100 for limit in limits)
+
+
+class _Personal(NamedTuple):
+    """How good the personal models are on average, in percent.
+
+    Attributes:
+        accuracy, balanced: mean over clients of the accuracy, and of the mean recall over classes.
+        chance: what models reach that always give the same answer.
+    """
+
+    accuracy: float
+    balanced: float
+    chance: _Chance
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> _Personal | None:
+        """Those of a run; None if nothing is known of them."""
+        matrices = () if evidence.of_clients is None else evidence.of_clients
+        tested = [own for own in matrices if own.sum()]
+        if not tested:
+            return None
+        accuracy = float(np.mean([100 * own.trace() / own.sum() for own in tested]))
+        return cls(accuracy, float(np.mean([*map(_recall, tested)])), _Chance.of(tested))
+
+    @property
+    def exceeds_chance(self) -> bool:
+        return self.chance.exceeded(self.accuracy, self.balanced)
+
+
+def _recall(matrix: np.ndarray) -> float:
+    """The mean recall over the classes with samples, in percent."""
+    return balanced_accuracy(matrix.diagonal(), matrix.sum(axis=1))

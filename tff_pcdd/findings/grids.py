@@ -1,0 +1,146 @@
+"""The grids of sweeps: edges, and points that are equal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tff_pcdd import tables, text
+from tff_pcdd.errors import SettingError
+from tff_pcdd.findings.finding import Finding
+
+if TYPE_CHECKING:
+    from tff_pcdd.experiment.config import ExperimentConfig
+
+
+def of_choice(
+    scores: Mapping[str, float | None],
+    chosen: str,
+    config: ExperimentConfig | None = None,
+) -> Iterator[Finding]:
+    """Points that are as good as the chosen one, and values at an edge; arguments as `of_grid`."""
+    yield from of_ties(scores, chosen)
+    yield from of_grid(scores, chosen, config)
+
+
+def of_grid(
+    scores: Mapping[str, float | None],
+    chosen: str,
+    config: ExperimentConfig | None = None,
+) -> Iterator[Finding]:
+    """Chosen values at the edge of a grid.
+
+    Args:
+        scores: the accuracy by which points are compared, by their settings, such as "a=1,b=2";
+            None for points that were not measured.
+        chosen: the settings of the chosen point.
+        config: the settings of a run; values that it refuses do not extend the grid.
+
+    Example:
+        >>> [found] = of_grid({"local_epochs=1": 50.0, "local_epochs=2": 60.0}, "local_epochs=2")
+        >>> found.next
+        'Next: the same command with --grid=local_epochs=1,2,4, which repeats no finished run.'
+    """
+    if not chosen or list(scores.values()).count(scores.get(chosen)) != 1:
+        # Of equal points the first was chosen, which says nothing about the edge.
+        return
+    tried: dict[str, list[str]] = {}
+    for point in scores:
+        for name, value in read_point(point).items():
+            tried.setdefault(name, []).append(value)
+    for name, value in read_point(chosen).items():
+        values, own = _numbers(tried[name]), _numbers([value])
+        if not own or not values or len(values) < 2 or own[0] not in (values[0], values[-1]):
+            continue
+        is_least = own[0] == values[0]
+        further = _beyond(values[::-1] if is_least else values)
+        if further is None or not _allows(config, name, further):
+            continue
+        grid = sorted({*tried[name], f"{further:g}"}, key=float)
+        yield Finding(
+            "edge",
+            f"The chosen {name}={value} is the {'smallest' if is_least else 'largest'} value "
+            "of the grid, so the best may lie outside.",
+            f"Next: the same command with --grid={name}={','.join(grid)}, which repeats no "
+            "finished run.",
+        )
+
+
+def of_ties(scores: Mapping[str, float | None], chosen: str) -> Iterator[Finding]:
+    """Points that are as good as the chosen one; arguments as `of_grid`.
+
+    Example:
+        >>> [found] = of_ties({"local_epochs=1": 60.0, "local_epochs=2": 60.0}, "local_epochs=1")
+        >>> found.what
+        'Points with the same VA as the chosen one, which comes first in the grid: local_epochs=2.'
+    """
+    best = scores.get(chosen)
+    if best is None:
+        return
+    equal = [
+        text.name_of(point or "defaults")
+        for point, score in scores.items()
+        if point != chosen and score is not None and tables.is_equal(score, best)
+    ]
+    if equal:
+        what = "Points with the same VA as the chosen one, which comes first in the grid:"
+        yield Finding("tie", f"{what} {text.listed(equal)}.")
+
+
+def merged(by_method: Mapping[str, Iterable[Finding]]) -> list[Finding]:
+    """Findings that several methods share, in one line with their names."""
+    methods: dict[Finding, list[str]] = {}
+    for method, found in by_method.items():
+        for each in found:
+            methods.setdefault(each, []).append(method)
+    return [
+        each._replace(what=f"{text.listed(names, 8)}: {each.what[0].lower()}{each.what[1:]}")
+        for each, names in methods.items()
+    ]
+
+
+def read_point(point: str) -> dict[str, str]:
+    """The settings of a point of a grid, from its name.
+
+    Example:
+        >>> read_point("client_learning_rate=0.1,local_epochs=2")
+        {'client_learning_rate': '0.1', 'local_epochs': '2'}
+    """
+    pairs = (part.partition("=") for part in point.split(",") if "=" in part)
+    return {name: value for name, _, value in pairs}
+
+
+def _allows(config: ExperimentConfig | None, name: str, value: float) -> bool:
+    """Whether a setting can have a value."""
+    if config is None:
+        return True
+    setting: dict[str, Any] = {name: value}
+    try:
+        config.with_settings(**setting).check_data()
+    except SettingError:
+        return False
+    return True
+
+
+def _numbers(texts: Sequence[str]) -> list[float] | None:
+    """The different values in ascending order; None if one of them is no finite number."""
+    try:
+        found = sorted({float(each) for each in texts})
+    except ValueError:
+        return None
+    return found if all(map(math.isfinite, found)) else None
+
+
+def _beyond(values: Sequence[float]) -> float | None:
+    """The next value of a sequence, as its last two go on; None if it ends at 0."""
+    last, before = values[-1], values[-2]
+    if last == 0:
+        return None
+    # Values of a grid differ by factors as a rule, unless there is a 0 among them.
+    further = last * last / before if min(values) > 0 else 2 * last - before
+    if all(value == int(value) for value in values) and further >= 1:
+        return int(further)
+    # With as few digits as lie beyond the last value.
+    rounded = (float(f"{further:.{digits}g}") for digits in (1, 2, 3))
+    return next((each for each in rounded if (each - last) * (last - before) > 0), further)

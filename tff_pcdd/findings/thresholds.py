@@ -1,0 +1,18 @@
+"""The thresholds of the rules."""
+
+# How many standard errors above chance a model has to be, and its curve has to rise.
+ERRORS = 2.0
+# From this share of all predictions on, a model gives the same answer.
+ONE_ANSWER = 0.95
+# Fewer test samples of a class, or of a client's difference, say nothing.
+LEAST_CLASS_SAMPLES, LEAST_LOST_SAMPLES = 5, 2
+# Curves with fewer points are not judged. Their last fifth is compared with the fifth before.
+LEAST_POINTS, WINDOW = 5, 0.2
+# In percentage points: a gain of the last fifth that means that training was stopped too early; a
+# difference of all points that is none; an accuracy from which a flat curve has no room to rise;
+# and a distance from the best round that makes the last one unlucky.
+RISE, FLAT, HIGH, DROP = 2.0, 1.0, 90.0, 5.0
+# A training loss that falls by less than this share has hardly changed.
+STILL = 0.01
+# An accuracy of a group of classes that is none, in percent.
+NOTHING = 0.0
