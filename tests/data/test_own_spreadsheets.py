@@ -320,6 +320,71 @@ def test_hidden_sheets_are_not_read(table, tmp_path, warnings_again):
     assert "only the first of 2 sheets that is not hidden is read, 'Sheet1'" in warnings_again.text
 
 
+def test_rows_that_a_filter_hides_are_read_and_counted(table, tmp_path, warnings_again):
+    """As a csv file of the same sheet has them."""
+    cells = [tuple(table), *table.astype(object).itertuples(index=False)]
+    path = workbook(tmp_path / "a.xlsx", cells)
+    assert len(rows(load(path))) == N
+    assert "hides" not in warnings_again.text
+    book = openpyxl.load_workbook(path)
+    book.active.auto_filter.ref = f"A1:E{N + 1}"
+    for row in (4, 9):
+        book.active.row_dimensions[row].hidden = True
+    book.save(path)
+    np.testing.assert_array_equal(rows(load(path)), expected(table))
+    assert (
+        f"{path}: 2 rows that a filter or the like hides, such as row 4, are read like all others; "
+        "delete what does not belong to the data" in warnings_again.text
+    )
+
+
+def test_hidden_columns_that_are_read_are_named(table, tmp_path, warnings_again):
+    cells = [tuple(table), *table.astype(object).itertuples(index=False)]
+    path = workbook(tmp_path / "a.xlsx", cells)
+    book = openpyxl.load_workbook(path)
+    book.active.column_dimensions["B"].hidden = True
+    book.active.column_dimensions["J"].hidden = True
+    book.save(path)
+    np.testing.assert_array_equal(rows(load(path)), expected(table))
+    assert f"{path}: column income is hidden, and is read like all others" in warnings_again.text
+
+
+def test_the_value_of_merged_cells_is_that_of_all_their_rows(table, tmp_path, warnings_again):
+    table = table.assign(site=np.repeat(["Basel", "Bern"], N // 2), stage=np.arange(N) // 4)
+    cells = [tuple(table), *table.astype(object).itertuples(index=False)]
+    path = workbook(tmp_path / "a.xlsx", cells)
+    book = openpyxl.load_workbook(path)
+    sheet = book.active
+    for first in range(2, N + 2, N // 2):
+        sheet.merge_cells(f"E{first}:E{first + N // 2 - 1}")
+    for first in range(2, N + 2, 4):
+        sheet.merge_cells(f"F{first}:F{first + 3}")
+    # Most of it is below the table.
+    sheet.merge_cells("B40:B1000000")
+    book.save(path)
+    assert sheet["E3"].value is None and sheet["F5"].value is None
+    made = load(path)
+    wanted = table[["weight, in kg", "income", "smoker", "stage"]].to_numpy(float)
+    np.testing.assert_array_equal(rows(made), wanted.astype(np.float32))
+    assert made.client_ids == ("Basel", "Bern")
+    assert made.class_counts().sum(axis=1).tolist() == [10, 10]
+    text = f"{path}: 40 cells merged with one above, without a value of their own, get its value"
+    assert text in warnings_again.text
+
+
+def test_names_of_columns_are_no_values_of_merged_cells(table, tmp_path):
+    """A heading of two rows would become a sample of the class label at the site site."""
+    cells = [tuple(table), *table.astype(object).itertuples(index=False)]
+    cells.insert(1, ("a", "b", "c", None, None))
+    path = workbook(tmp_path / "a.xlsx", cells)
+    book = openpyxl.load_workbook(path)
+    book.active.merge_cells("D1:D2")
+    book.active.merge_cells("E1:E2")
+    book.save(path)
+    with pytest.raises(DataError, match="row 2: the label is missing"):
+        load(path)
+
+
 def test_a_title_above_the_table_is_no_row_of_names(tmp_path):
     named = [("age", "bmi", "label", "site"), (60, 20.5, "ill", "a")]
     workbook(tmp_path / "a.xlsx", [("Report of 2020",), *named])

@@ -14,12 +14,13 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tff_pcdd.data.checks import warn
+from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._image_lists import TABLE_BYTES, as_text
 from tff_pcdd.data.sources._names import check_once, column_name
 from tff_pcdd.data.sources._own import part_of
 from tff_pcdd.data.sources._places import check_file, reason_of
+from tff_pcdd.data.sources._sheets import Marks, read_marks
 from tff_pcdd.errors import DataError
 from tff_pcdd.text import plural
 
@@ -195,6 +196,8 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
             # Only cells of formulas whose value is an empty text keep this type.
             columns = [index for index, cell in enumerate(row) if cell.data_type == "str"]
             empty_texts.update((number, index) for index in columns)
+        with zipfile.ZipFile(path) as archive:
+            marks = read_marks(archive, sheet._worksheet_path)
         formulas = openpyxl.load_workbook(path, read_only=True).worksheets[first]
         formulas.reset_dimensions()
         written = list(formulas.iter_rows(values_only=True))
@@ -214,7 +217,8 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
     }
     if not rows:
         return Columns(str(path), {})
-    header = rows.pop(min(rows))
+    top = min(rows)
+    header = rows.pop(top)
     # Columns that are empty only have a format.
     used = [
         index
@@ -230,8 +234,48 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
                     f"{path}, row {number}: the cell of column {header[index]!r} is the formula "
                     f"{formula!s:.40} without its value; open and save the file in a spreadsheet"
                 )
+    _fill_merged(path, rows, marks, top)
+    if filtered := [number for number in rows if number in marks.hidden_rows]:
+        warn(
+            f"{path}: {plural(len(filtered), 'row')} that a filter or the like hides, such as row "
+            f"{filtered[0]}, {'is' if len(filtered) == 1 else 'are'} read like all others; delete "
+            "what does not belong to the data"
+        )
+    concealed = [
+        str(header[index])
+        for index in used
+        if any(first <= index + 1 <= last for first, last in marks.hidden_columns)
+    ]
+    if concealed:
+        warn(
+            f"{path}: {listed('column', concealed)} {'is' if len(concealed) == 1 else 'are'} "
+            f"hidden, and {'is' if len(concealed) == 1 else 'are'} read like all others"
+        )
     chosen = {number: [row[index] for index in used] for number, row in rows.items()}
     return _columns(path, [header[index] for index in used], chosen)
+
+
+def _fill_merged(
+    path: pathlib.Path, rows: Mapping[int, list[Any]], marks: Marks, header: int
+) -> None:
+    """Gives the value of cells that are merged with those below to all of their rows."""
+    filled = 0
+    for first, last, column in marks.merged:
+        # A name of a column is no value of rows below it.
+        if first <= header or column > len(rows.get(first, ())):
+            continue
+        value = rows[first][column - 1]
+        if value is None:
+            continue
+        for number in range(first + 1, min(last, max(rows)) + 1):
+            if number in rows and rows[number][column - 1] is None:
+                rows[number][column - 1] = value
+                filled += 1
+    if filled:
+        warn(
+            f"{path}: {plural(filled, 'cell')} merged with one above, without a value of their "
+            "own, get its value"
+        )
 
 
 # Parquet.
