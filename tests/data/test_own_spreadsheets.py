@@ -170,6 +170,53 @@ def test_points_that_may_separate_thousands_are_refused(table, tmp_path):
     np.testing.assert_array_equal(rows(load(path))[1, 1], np.float32(13.5))
 
 
+def written(path, cells, separator, others):
+    """A table with a column of each kind of cells."""
+    lines = [
+        separator.join([cells[row % 3], others[row % 3], "xy"[row % 2], "s"]) for row in range(N)
+    ]
+    path.write_text("\n".join([separator.join(["income", "age", "label", "site"]), *lines]))
+    return path
+
+
+@pytest.mark.parametrize("separator", ",;\t")
+def test_thousands_without_any_decimals_are_refused(separator, tmp_path, warnings_again):
+    """1.100 beside 950: who writes the zeros of decimals writes those of 950, too."""
+    path = written(tmp_path / "a.csv", ["12.345", "950", "1.100"], separator, ["20", "30", "40"])
+    with pytest.raises(DataError) as caught:
+        load(path)
+    assert str(caught.value) == (
+        f"{path}: column 'income': 1.100 may be a number of thousands or one with decimals, "
+        "because 950 has none; write 1100, or numbers with decimals and points in all cells"
+    )
+    # Another column, more digits, or decimals in all cells show what points are.
+    for cells, others in (
+        (["12.345", "950", "1.100"], ["20.5", "30", "40"]),
+        (["12.345", "9500", "1.100"], ["20", "30", "40"]),
+        (["12.345", "0.5", "1.100"], ["20", "30", "40"]),
+    ):
+        made = rows(load(written(path, cells, separator, others)))
+        np.testing.assert_array_equal(made[:3], np.float32([cells, others]).T)
+    assert "is read as a number" not in warnings_again.text
+    # Nothing shows it, so what is read is said.
+    for cells in (["12.345", "950", "1.234"], ["12.345", "950.000", "1.100"]):
+        made = rows(load(written(path, cells, separator, ["20", "30", "40"])))
+        np.testing.assert_array_equal(made[:3, 0], np.float32([12.345, 950, cells[2]]))
+        assert (
+            f"{path}: column 'income': 12.345 is read as a number with decimals; if it is one of "
+            "thousands, write 12345" in warnings_again.text
+        )
+
+
+def test_commas_of_thousands_beside_decimal_points_are_refused(tmp_path):
+    path = written(tmp_path / "a.csv", ["1,100", "950", "3,200"], ";", ["20.5", "30", "40"])
+    with pytest.raises(DataError, match=r"'income': 1,100 may be .* others have decimal points"):
+        load(path)
+    # In a table with semicolons, they are decimals otherwise.
+    made = rows(load(written(path, ["1,100", "950", "3,200"], ";", ["20", "30", "40"])))
+    np.testing.assert_array_equal(made[:3, 0], np.float32([1.1, 950, 3.2]))
+
+
 def test_numbers_that_tabs_leave_open_are_refused(tmp_path):
     path = tmp_path / "a.tsv"
     lines = [f"{row + 1},234\t{'xy'[row % 2]}\ts" for row in range(N)]

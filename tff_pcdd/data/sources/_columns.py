@@ -10,8 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from tff_pcdd.data.checks import warn
 from tff_pcdd.data.sources._names import column_name, is_missing
-from tff_pcdd.data.sources._numerals import has_decimal_commas, plain_numbers, with_points
+from tff_pcdd.data.sources._numerals import (
+    has_decimal_commas,
+    may_have_thousands,
+    plain_numbers,
+    shows_decimals,
+    with_points,
+)
 from tff_pcdd.data.sources._tasks import one_hot_hint
 from tff_pcdd.errors import DataError
 
@@ -57,6 +64,7 @@ class Columns:
         self._columns = columns
         self._delimiter = delimiter
         self._markers = markers
+        self._decimals: dict[str, bool] = {}
 
     @property
     def names(self) -> list[str]:
@@ -109,7 +117,46 @@ class Columns:
             DataError: if there is no such column, or nobody knows which number a value is.
         """
         where = f"{self.place}: column {name!r}"
-        return plain_numbers(self.values(name, setting), self._has_commas, where, self._markers)
+        values = self.values(name, setting)
+        self._check_thousands(values, where)
+        return plain_numbers(values, self._has_commas, where, self._markers)
+
+    def _check_thousands(self, values: Sequence[Any], where: str) -> None:
+        """Refuses or warns of numbers such as 1.100 of which no column shows what the mark means.
+
+        Beside decimal commas, `plain_numbers` does it.
+        """
+        mark, other = (",", ".") if self._has_commas else (".", ",")
+        found = may_have_thousands(values, mark, self._markers)
+        if found is None or self._shows_decimals(mark):
+            return
+        number, small = found
+        plain = number.replace(mark, "")
+        if mark == ",":
+            # Programs that separate cells by semicolons write decimal commas.
+            if not self._shows_decimals(other):
+                return
+            reason = "others have decimal points"
+        elif small and number.endswith("0"):
+            reason = f"{small} has none"
+        else:
+            warn(
+                f"{where}: {number} is read as a number with decimals; if it is one of thousands, "
+                f"write {plain}"
+            )
+            return
+        raise DataError(
+            f"{where}: {number} may be a number of thousands or one with decimals, because "
+            f"{reason}; write {plain}, or numbers with decimals and points in all cells"
+        )
+
+    def _shows_decimals(self, mark: str) -> bool:
+        """Whether a column shows that a mark is that of decimals."""
+        if mark not in self._decimals:
+            self._decimals[mark] = any(
+                shows_decimals(column, mark, self._markers) for column in self._columns.values()
+            )
+        return self._decimals[mark]
 
     def categories(self, name: str, setting: str) -> Sequence[Any]:
         """The values of a column of categories, with points in place of decimal commas.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from tff_pcdd.data.sources._names import is_missing
@@ -13,6 +13,9 @@ _WITH_COMMA = re.compile(r"[+-]?(\d*|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?([eE][+-]?\d+
 
 # Numbers whose commas or points may separate thousands.
 _THOUSANDS = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}({re.escape(mark)}\d{{3}})+") for mark in ",."}
+
+# A whole number that needs no separator of thousands.
+_SMALL = re.compile(r"[+-]?\d{1,3}")
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
@@ -37,6 +40,56 @@ def has_decimal_commas(
     if delimiter == "\t":
         commas = [text for text in commas if not _THOUSANDS[","].fullmatch(text)]
     return bool(commas) and all(map(_WITH_COMMA.fullmatch, texts))
+
+
+def shows_decimals(values: Iterable[Any], mark: str, markers: Collection[str] = ()) -> bool:
+    """Whether a column of numbers shows that a mark is that of decimals, and not of thousands.
+
+    Args:
+        values: the cells; those that are missing do not count.
+        mark: a point or a comma.
+        markers: texts that stand for a missing value, besides the usual ones.
+
+    Example:
+        >>> [shows_decimals(cells, ".") for cells in (["1.5", "2"], ["1.500", "2"], ["a", "1.5"])]
+        [True, False, False]
+    """
+    texts = _texts(values, markers)
+    return any(mark in text and not _THOUSANDS[mark].fullmatch(text) for text in texts) and all(
+        re.fullmatch(rf"[+-]?\d*({re.escape(mark)}\d+)?([eE][+-]?\d+)?", text) for text in texts
+    )
+
+
+def may_have_thousands(
+    values: Iterable[Any], mark: str, markers: Collection[str] = ()
+) -> tuple[str, str] | None:
+    """Two numbers of a column of which the first may have a separator of thousands.
+
+    Args:
+        values: the cells; those that are missing do not count.
+        mark: a point or a comma.
+        markers: texts that stand for a missing value, besides the usual ones.
+
+    Returns:
+        The first one with the mark, and the first one without it; empty if all have it. None if a
+        cell shows that the mark is that of decimals, or no cell has it. If a zero is last after
+        the mark, and another number has no mark, it is most likely one of thousands, because
+        programs either write the zeros of decimals or leave them out: it is the first one then.
+
+    Example:
+        >>> may_have_thousands(["950", "1.234", "1.100"], "."), may_have_thousands(["1.1"], ".")
+        (('1.100', '950'), None)
+    """
+    marked: list[str] = []
+    others: list[str] = []
+    for text in _each_text(values, markers):
+        (marked if mark in text else others).append(text)
+        if not (_THOUSANDS[mark] if mark in text else _SMALL).fullmatch(text):
+            return None
+    if not marked:
+        return None
+    likely = next((text for text in marked if others and text.endswith("0")), marked[0])
+    return likely, others[0] if others else ""
 
 
 def with_points(values: Sequence[Any], markers: Collection[str] = ()) -> Sequence[Any]:
@@ -99,5 +152,9 @@ def plain_numbers(
 
 def _texts(values: Iterable[Any], markers: Collection[str]) -> list[str]:
     """The cells that are texts, without those that are missing."""
+    return list(_each_text(values, markers))
+
+
+def _each_text(values: Iterable[Any], markers: Collection[str]) -> Iterator[str]:
     texts = (value.strip() for value in values if isinstance(value, str))
-    return [text for text in texts if not is_missing(text, markers)]
+    return (text for text in texts if not is_missing(text, markers))
