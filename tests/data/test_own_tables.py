@@ -198,7 +198,21 @@ def test_blank_rows_of_numbers_count(tmp_path):
     refused(tmp_path / "a.csv", "row 5: 'old' in column 'age'", feature_columns="age")
 
 
+@pytest.mark.parametrize("separator", ",;")
+def test_rows_of_empty_cells_are_none(separator, tmp_path):
+    """Spreadsheets write them below a table whose cells once had values, or have formats."""
+    lines = ["age,label,site", "50,1,a", ",,", "51,1,a", "60,2,a", "61,2,a", ",,", ",,", ""]
+    (tmp_path / "a.csv").write_text("\n".join(lines).replace(",", separator))
+    made = load(tmp_path / "a.csv", feature_columns="age", test_fraction=0.5)
+    assert sorted([*made.train.ids, *made.test.ids]) == ["row 2", "row 4", "row 5", "row 6"]
+    assert made.notes == {}
+
+
 def test_a_table_in_another_encoding(tmp_path):
+    text = "path,label,site\n" + "a.png,1,x\n" * 9
+    for codec in ("utf-16-le", "utf-16-be", "utf-32-le"):
+        (tmp_path / "a.csv").write_bytes(text.encode(codec))
+        refused(tmp_path / "a.csv", "a.csv is UTF-16 or no text; save the file as UTF-8")
     (tmp_path / "a.csv").write_bytes(
         "path,label,site\na.png,1,x\na.png,1,Charité\n".encode("latin-1")
     )

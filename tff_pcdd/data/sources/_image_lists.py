@@ -38,6 +38,9 @@ _BYTES_PER_PIXEL, _METADATA = 8, 2**24
 # The most bytes of a table.
 TABLE_BYTES = 2**30
 
+# The bytes of a text that show whether it is UTF-16.
+_START = 1000
+
 # Names of columns with the same meaning.
 _ALIASES = {"image": "image_id", "user": "user_id"}
 
@@ -237,6 +240,10 @@ def as_text(content: bytes, path: pathlib.Path) -> str:
     Raises:
         DataError: if they are not UTF-8; names the file.
     """
+    start = content[:_START]
+    # Every second byte of UTF-16 is zero where its text is English.
+    if start.count(0) > len(start) // 4:
+        raise DataError(f"{path} is UTF-16 or no text; save the file as UTF-8")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

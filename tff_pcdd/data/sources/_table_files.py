@@ -90,8 +90,9 @@ def _read_csv(path: pathlib.Path) -> Columns:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = next(reader, [])
-        # As spreadsheets number rows; blank rows count.
-        rows = {number: row for number, row in enumerate(reader, first_row) if row}
+        # As spreadsheets number rows; blank rows count, and those of empty cells, which
+        # spreadsheets write below a table.
+        rows = {number: row for number, row in enumerate(reader, first_row) if any(row)}
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: {error}") from error
     return _columns(path, header, rows, delimiter)
