@@ -1,12 +1,13 @@
 """Arrays of your own: types, scales, statistics, labels and sites, and what is refused."""
 
+import pathlib
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.data.refusals import refuses
+from tests.data.refusals import refuses, unusable
 from tff_pcdd import data
 from tff_pcdd.data import DataConfig, DataError, LoadRequest, partitions, sources
 
@@ -275,6 +276,22 @@ def test_npz_files_that_cannot_be_used(tmp_path, changes, message):
     source = sources.create("npz", data_dir=write_npz(tmp_path / "a.npz", **changes))
     with pytest.raises(DataError, match=re.escape(str(tmp_path)) + ".*" + message):
         source.load(LoadRequest())
+
+
+def test_files_that_are_no_archives_are_named_for_what_they_are(tmp_path):
+    """NumPy advises to open any other file as a pickle."""
+    path = tmp_path / "a.npz"
+    np.save(path.with_suffix(".npy"), X)
+    whole = pathlib.Path(write_npz(tmp_path / "b.npz")).read_bytes()
+    for content, reason in (
+        (path.with_suffix(".npy").read_bytes(), "it is a single array (.npy); save x, y and site "),
+        (b"x,y,site", "it is no whole archive of arrays, as np.savez writes it"),
+        (whole[:-30], "it is no whole archive of arrays, as np.savez writes it"),
+        (b"", "it is no whole archive of arrays, as np.savez writes it"),
+    ):
+        path.write_bytes(content)
+        with unusable(f"{path} cannot be read as an .npz file: {reason}"):
+            data.load_federation("npz", "natural", data_dir=str(path))
 
 
 @pytest.mark.parametrize("dataset", ["npz", "table"])

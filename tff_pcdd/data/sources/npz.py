@@ -36,6 +36,9 @@ _NEEDED, _OPTIONAL = ("x", "y", "site"), ("split", "class_names", "group")
 # The array of a client's file in PFLlib's layout: a pickled dictionary.
 _PICKLED = "data"
 
+# How a file of a single array begins.
+_NPY = b"\x93NUMPY"
+
 # The most bytes of a client's file, once it is decompressed.
 _CLIENT_BYTES = 2**32
 
@@ -73,6 +76,7 @@ def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
     check_file(path)
     arrays: dict[str, np.ndarray] = {}
     try:
+        _check_archive(path)
         with np.load(path, allow_pickle=False) as file:
             there = list(file.files)
             unpacked = sum(entry.file_size for entry in file.zip.infolist())
@@ -97,6 +101,20 @@ def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
     if unused := sorted(set(there) - set(arrays)):
         warn(f"{path}: {listed('array', unused)} not used; {', '.join(wanted)} would be")
     return arrays
+
+
+def _check_archive(path: pathlib.Path) -> None:
+    """Checks that a file is an archive; NumPy says of others that they may be opened unsafely.
+
+    Raises:
+        ValueError: if it is not; says what it is.
+    """
+    if zipfile.is_zipfile(path):
+        return
+    with open(path, "rb") as file:
+        if file.read(len(_NPY)) == _NPY:
+            raise ValueError("it is a single array (.npy); save x, y and site with np.savez")
+    raise ValueError("it is no whole archive of arrays, as np.savez writes it")
 
 
 def _array(file: Mapping[str, np.ndarray], name: str) -> np.ndarray:
