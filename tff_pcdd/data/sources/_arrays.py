@@ -206,10 +206,16 @@ def vector_spec(place: str, train: np.ndarray, names: Sequence[str] = ()) -> Inp
     Warns of numbers that are the same in all of them.
     """
     mean, std = measure(in_parts(train), 1.0)
-    if constant := [index for index, wide in enumerate(np.ptp(train, axis=0)) if not wide]:
-        shown = [names[index] if names else str(index) for index in constant[:5]]
-        more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
-        warn(f"{place}: features {', '.join(shown)}{more} are constant in all training samples")
+    ranges = np.ptp(train, axis=0)
+    for chosen, what in (
+        (ranges == 0, "constant in all training samples"),
+        ((ranges > 0) & (ranges < np.finfo(np.float32).tiny), "so small that all of them become 0"),
+    ):
+        positions = np.flatnonzero(chosen).tolist()
+        shown = [names[index] if names else str(index) for index in positions[:5]]
+        more = f" and {len(positions) - 5} more" if len(positions) > 5 else ""
+        if positions:
+            warn(f"{place}: features {', '.join(shown)}{more} are {what}")
     return InputSpec(VECTOR, train.shape[1:], "float32", mean=mean, std=std)
 
 

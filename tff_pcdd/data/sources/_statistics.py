@@ -21,7 +21,8 @@ def measure(parts: Iterable[np.ndarray], white: float) -> Statistics:
         white: the unit of the results.
 
     Returns:
-        The means and the deviations; 1 instead of the deviation of a constant channel.
+        The means and the deviations; 1 instead of the deviation of a constant channel, or of one
+        that is too small for float32.
     """
     number, sums, squares = 0, np.zeros(1), np.zeros(1)
     first, varies = None, np.zeros(1, bool)
@@ -37,6 +38,8 @@ def measure(parts: Iterable[np.ndarray], white: float) -> Statistics:
     # Rounding errors are no deviation.
     std = np.sqrt(np.maximum(squares / number - mean**2, 0)) * varies
     mean, std = mean / white, std / white
+    # Processors take such numbers for 0, and 0 divided by it is NaN.
+    std[std < np.finfo(np.float32).tiny] = 0
     deviations = tuple(_rounded(value, value) or 1.0 for value in std)
     return tuple(map(_rounded, mean, np.minimum(np.abs(mean), deviations))), deviations
 
