@@ -306,6 +306,14 @@ def test_links_stay_in_the_directory(tmp_path):
     refused(root, "x.png is not a regular file")
 
 
+def test_links_that_lead_to_themselves_are_named(tmp_path):
+    root = make(tmp_path)
+    for name in ("Paris", "Lyon/fox", "Lyon/cat/x.png"):
+        (root / name).symlink_to(root / name)
+        refused(root, f"{name} cannot be read: Too many levels of symbolic links")
+        (root / name).unlink()
+
+
 def test_file_names_need_not_be_unicode_but_names_of_sites_do(tmp_path):
     root = make(tmp_path)
     path = root / "Lyon" / "cat"

@@ -78,7 +78,7 @@ class _Found:
         """The folders in a folder, with their names; other files are left out."""
         found = []
         for entry in self.entries(folder):
-            if not entry.is_dir():
+            if not _is_dir(entry):
                 self.leave_out(entry.path)
                 continue
             try:
@@ -202,7 +202,7 @@ class Folder(OwnImages):
 
     def _scan_class(self, found: _Found, site: str, label: str, folder: pathlib.Path) -> None:
         for entry in found.entries(folder):
-            if entry.is_dir():
+            if _is_dir(entry):
                 raise DataError(f"{_shown(entry.path)} is a folder in a class's folder; {_LAYOUT}")
             # Files of DICOM often have no suffix. Those in other places are not opened.
             within = not entry.is_symlink() and entry.is_file()
@@ -235,6 +235,18 @@ class Folder(OwnImages):
             if empty:
                 warn(f"{found.root}: {listed(kind, empty)} left out, without any image")
         return {name: count for name, count in counts.items() if count}
+
+
+def _is_dir(entry: os.DirEntry) -> bool:
+    """Whether an entry is a folder, or a link to one.
+
+    Raises:
+        DataError: if it is a link that leads to itself.
+    """
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        raise DataError(f"{_shown(entry.path)} cannot be read: {error.strerror}") from error
 
 
 def _shown(path: str) -> str:
