@@ -1,6 +1,7 @@
 """Tables of your own: csv, parquet and data frames, with paths of images or with features."""
 
 import os
+import unicodedata
 
 import numpy as np
 import pandas as pd
@@ -246,3 +247,31 @@ def test_paths_stay_as_they_are_written(name, tmp_path):
         rows.append({"path": f" {path} ", "label": number % 2, "site": "a"})
     pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)
     assert len(load(tmp_path / "a.csv").train) == 6
+
+
+@pytest.mark.parametrize(("listed", "stored"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_paths_may_be_in_another_form_of_unicode(listed, stored, tmp_path):
+    """An archive of macOS stores an \u00e9 as two characters, and the table has one."""
+    rows = []
+    for number in range(8):
+        path = f"Me\u0301nie\u0300re {number % 2}/e\u0301 {number}.png"
+        write(tmp_path / unicodedata.normalize(stored, path), noise(number, 4, 4, 3))
+        rows.append([unicodedata.normalize(listed, path), number % 2, "a"])
+    pd.DataFrame(rows, columns=["path", "label", "site"]).to_csv(tmp_path / "a.csv", index=False)
+    made = load(tmp_path / "a.csv")
+    for part in (made.train, made.test):
+        for name, x in zip(part.ids, part.x, strict=True):
+            np.testing.assert_array_equal(x, noise(int(name.split()[1]) - 2, 4, 4, 3))
+    # Of two such files, nobody knows which one is meant.
+    rows.append(["\u1e69.png", 1, "a"])
+    pd.DataFrame(rows, columns=["path", "label", "site"]).to_csv(tmp_path / "a.csv", index=False)
+    for number, name in enumerate(("s\u0323\u0307.png", "s\u0307\u0323.png")):
+        write(tmp_path / name, noise(number, 4, 4, 3))
+    refused(tmp_path / "a.csv", "lists \u1e69.png, not found in")
+
+
+def test_names_of_files_that_are_too_long_are_not_found(tmp_path):
+    write(tmp_path / "a.png", noise(0, 4, 4, 3))
+    long = "a\\" + "b" * 300 + ".png"
+    (tmp_path / "a.csv").write_text(f"path,label,site\na.png,1,x\n{long},2,x\n")
+    refused(tmp_path / "a.csv", "not found in")

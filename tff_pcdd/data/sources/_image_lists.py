@@ -12,6 +12,7 @@ import dataclasses
 import os
 import pathlib
 import textwrap
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -99,20 +100,26 @@ class ImageListSource(ImageSource, DirectorySource):
         """
         base = root / folder
         listings: dict[str, set[str]] = {}
-        missing = []
+        composed: dict[pathlib.Path, dict[str, list[str]]] = {}
+        missing, found = [], []
         for name in names:
             place, file = os.path.split(name)
             if os.pardir in name.split(os.sep) or not _is_below(name, base):
                 raise DataError(f"{table} lists {name!r}, which is not a path below {base}")
             if place not in listings:
                 listings[place] = _listing(base / place, root, table)
+            stored: str | None = name
             if file not in listings[place]:
+                stored = _as_stored(name, base, root, composed)
+            if stored is None:
                 missing.append(name)
+            else:
+                found.append(base / stored)
         if missing:
             raise DataError(describe_missing(table, missing, str(base)))
-        for name in names:
-            self.check_image(base / name, root)
-        return np.array([os.fsencode(base / name) for name in names])
+        for path in found:
+            self.check_image(path, root)
+        return np.array(list(map(os.fsencode, found)))
 
     def labels(self, texts: Sequence[str], table: pathlib.Path) -> np.ndarray:
         """Labels of a table as int32 classes.
@@ -276,6 +283,51 @@ def read_table(path: pathlib.Path, needed: Sequence[str]) -> list[dict[str, str]
         if any(not row[name] for name in needed):
             raise DataError(f"{path}: line {number} lacks a value")
     return rows
+
+
+def _as_stored(
+    name: str,
+    base: pathlib.Path,
+    root: pathlib.Path,
+    composed: dict[pathlib.Path, dict[str, list[str]]],
+) -> str | None:
+    """A path of which folders or the file are stored with letters in another form of Unicode.
+
+    macOS and its archives store an ä as two characters.
+
+    Args:
+        name: a path below `base` that does not exist.
+        base: the folder of the paths.
+        root: the data directory, out of which no folder may lead.
+        composed: of folders that have been read, the names by their composed forms; grows.
+
+    Returns:
+        The path of the only file that is meant; None if there is none.
+    """
+    if name.isascii():
+        return None
+    place = base
+    for part in pathlib.PurePath(name).parts:
+        if not os.path.lexists(place / part):
+            if place not in composed:
+                composed[place] = _composed_names(place) if is_within(place, root) else {}
+            alike = composed[place].get(unicodedata.normalize("NFC", part), [])
+            if len(alike) != 1:
+                return None
+            part = alike[0]
+        place = place / part
+    return os.path.relpath(place, base)
+
+
+def _composed_names(folder: pathlib.Path) -> dict[str, list[str]]:
+    """The names in a folder by their composed forms; none if it cannot be read."""
+    names: dict[str, list[str]] = {}
+    try:
+        for name in os.listdir(folder):
+            names.setdefault(unicodedata.normalize("NFC", name), []).append(name)
+    except OSError:
+        return {}
+    return names
 
 
 def _listing(folder: pathlib.Path, root: pathlib.Path, table: pathlib.Path) -> set[str]:

@@ -483,7 +483,9 @@ class Table(OwnImages, MissingValues):
             texts = as_texts(cells, "path", columns.place, columns.rows)
             # As Windows writes paths.
             texts = [
-                text.replace("\\", "/") if "\\" in text and not (folder / text).exists() else text
+                text
+                if "\\" not in text or os.path.exists(folder / text)
+                else text.replace("\\", "/")
                 for text in texts
             ]
             if not any(map(os.path.isfile, (folder / text for text in texts[:1]))) and not any(
