@@ -1,6 +1,8 @@
 """Conversion of texts and image files to model inputs."""
 
+import dataclasses
 import io
+import json
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tff_pcdd import data
+from tff_pcdd.data import DataError
 from tff_pcdd.export import inputs
 
 TEXT = data.InputSpec("text", (5,), "uint8", vocabulary="\n abé")
@@ -26,6 +29,28 @@ def test_text():
     result = inputs.from_text(tf.constant(texts), TEXT)
     assert result.dtype == tf.int32
     np.testing.assert_array_equal(result, [ids(text) for text in expected])
+
+
+def test_other_characters_before_short_texts():
+    spec = dataclasses.replace(TEXT, filler="\n")
+    result = inputs.from_text(tf.constant(["ab", "", "abbaab"]), spec)
+    np.testing.assert_array_equal(result, [ids(text) for text in ("\n\n\nab", "\n" * 5, "bbaab")])
+    for wrong in ("", "ab"):
+        with pytest.raises(DataError, match=f"filler='{wrong}': must be one character"):
+            dataclasses.replace(TEXT, filler=wrong)
+
+
+def test_tweets_are_read_as_in_training(tmp_path):
+    tweets = ["so good!", "a" * 150 + "end", "é\n\U0001f600"]
+    rows = [["1", "date", "NO_QUERY", "ann", tweet] for tweet in tweets]
+    users = {"ann": {"x": rows, "y": [1, 0, 1]}}
+    content = {"users": ["ann"], "num_samples": [3], "user_data": users}
+    for part in ("train", "test"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "a.json").write_text(json.dumps(content))
+    made = data.load_federation("sent140", "natural", data_dir=str(tmp_path))
+    result = inputs.from_text(tf.constant(tweets), made.input_spec)
+    np.testing.assert_array_equal(result, made.test.x)
 
 
 def test_image_files():

@@ -55,6 +55,7 @@ class InputSpec:
             converted to them.
         columns: for vectors, the columns of the table that they were encoded from; None for vectors
             of other origin.
+        filler: for text, the character before texts that are too short.
 
     Raises:
         DataError: if a field is out of bounds or does not fit the others.
@@ -82,6 +83,7 @@ class InputSpec:
     upright: bool = False
     has_white: bool = True
     columns: tuple[encoding.Column, ...] | None = None
+    filler: str = " "
 
     def __post_init__(self) -> None:
         if self.kind not in _DTYPES:
@@ -133,6 +135,8 @@ class InputSpec:
                 raise DataError(f"columns: are encoded to vectors of {number} numbers")
         if self.kind == TEXT and not self.vocabulary:
             raise DataError("text inputs need a vocabulary")
+        if len(self.filler) != 1:
+            raise DataError(f"filler={self.filler!r:.40}: must be one character")
 
     @property
     def augments(self) -> bool:

@@ -12,9 +12,6 @@ import tensorflow as tf
 from tff_pcdd.data import InputSpec, encoding, image_headers, transforms
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, TEXT, VECTOR
 
-# Texts that are too short are padded with it at the start.
-_FILLER = " "
-
 # The most categories that a message lists.
 _SHOWN = 10
 
@@ -202,14 +199,14 @@ def from_text(texts: tf.Tensor, spec: InputSpec) -> tf.Tensor:
 
     Args:
         texts: UTF-8 strings [batch]. The end of a longer text is used, because the model predicts
-            the next character; a shorter text is padded with spaces at the start.
+            the next character; `spec.filler` precedes a shorter text.
         spec: specification of the stored texts.
 
     Returns:
         int32 ids [batch, length].
     """
     (length,) = spec.shape
-    filled = tf.strings.join([_FILLER * length, texts])
+    filled = tf.strings.join([spec.filler * length, texts])
     if spec.vocabulary is None:
         raise ValueError("the specification of text has no vocabulary")
     codes = tf.strings.unicode_decode(filled, "UTF-8")[:, -length:].to_tensor(shape=[None, length])

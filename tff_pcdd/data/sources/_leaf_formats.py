@@ -27,6 +27,9 @@ SEQUENCE = 80
 # Characters of a tweet that count, numbers in an input of the synthetic data, and its most classes.
 _TWEET, _NUMBERS, _CLASSES = 140, 60, 100
 
+# The character before shorter tweets.
+_FILLER = "\n"
+
 
 class Format(NamedTuple):
     """What differs between LEAF's data sets.
@@ -146,7 +149,7 @@ def _parse_text(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
 def _parse_tweets(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     if not all(isinstance(row, list) and len(row) > 4 and isinstance(row[4], str) for row in x):
         raise ValueError("every input needs the columns of a tweet, whose fifth is its text")
-    lines = [row[4][-_TWEET:].rjust(_TWEET, "\n") for row in x]
+    lines = [row[4][-_TWEET:].rjust(_TWEET, _FILLER) for row in x]
     inputs = character_ids("".join(lines)).reshape(-1, _TWEET)
     return inputs, _whole_labels([int(label) if label in ("0", "1") else label for label in y])
 
@@ -200,6 +203,9 @@ class LeafTweets(LeafText):
     """Sent140: ids of the characters of a tweet; whether it is positive."""
 
     format = Format(_parse_tweets, (_TWEET,), ("negative", "positive"), (2,))
+
+    def text_spec(self, dtype: str = "uint8") -> InputSpec:
+        return dataclasses.replace(super().text_spec(dtype), filler=_FILLER)
 
 
 @dataclasses.dataclass(frozen=True)
