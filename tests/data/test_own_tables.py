@@ -1,11 +1,13 @@
 """Tables of your own: csv, parquet and data frames, with paths of images or with features."""
 
+import io
 import os
 import unicodedata
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from tests.data.refusals import refuses, unusable
 from tests.data.test_own_folder import make, noise, write
@@ -275,3 +277,24 @@ def test_names_of_files_that_are_too_long_are_not_found(tmp_path):
     long = "a\\" + "b" * 300 + ".png"
     (tmp_path / "a.csv").write_text(f"path,label,site\na.png,1,x\n{long},2,x\n")
     refused(tmp_path / "a.csv", "not found in")
+
+
+def jpeg(pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG")
+    return file.getvalue()
+
+
+def test_broken_images_of_a_table_are_named_with_the_table(tmp_path):
+    rows = [{"path": f"{number}.png", "label": number % 2, "site": "a"} for number in range(8)]
+    for number in range(8):
+        write(tmp_path / f"{number}.png", noise(number, 30, 30, 3))
+    path = tmp_path / "a.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    # What the header shows, and what only shows when the pixels are decoded.
+    photo = jpeg(noise(5, 30, 30, 3))[:-2]
+    reasons = {b"": "the file is empty", photo: "is broken: not a whole JPEG image"}
+    for content, reason in reasons.items():
+        (tmp_path / "5.png").write_bytes(content)
+        with unusable(f"{path}, row 7 (5.png): {reason}"):
+            load(path)

@@ -129,7 +129,9 @@ class OwnImages(OwnSource, ImageListSource):
             likely_groups["values of PatientID"] = patients, advice
         notes |= _remarks(place, paths, headers, samples.shown)
         shape = (*self._size(place, headers), self._channels(place, headers))
-        files = _Files(paths, headers, shape[-1], samples.shown)
+        files = _Files(
+            paths, headers, shape[-1], samples.shown, lambda row: self._named(samples, row)
+        )
         plain = InputSpec(
             IMAGE_FILE,
             shape,
@@ -159,6 +161,10 @@ class OwnImages(OwnSource, ImageListSource):
         )
         return self.pool(samples, request, lambda train: self._measured(plain, train))
 
+    def _named(self, samples: OwnSamples, row: int) -> str:
+        """The name of a sample, for messages about its file alone."""
+        return samples.shown(row)
+
     def _readable(self, samples: OwnSamples, found: Sequence[Header | str]) -> list[int]:
         """The positions of files that are images."""
         broken = [row for row, header in enumerate(found) if isinstance(header, str)]
@@ -168,6 +174,7 @@ class OwnImages(OwnSource, ImageListSource):
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
         first = f"{shown(broken[0])}{more}: {found[broken[0]]}"
         if not self.skip_broken_images:
+            first = f"{self._named(samples, broken[0])}{more}: {found[broken[0]]}"
             raise DataError(f"{first}; skip_broken_images leaves such files out")
         if len(broken) == len(found):
             raise DataError(f"{place}: no image can be read: {first}")
@@ -287,13 +294,15 @@ class _Files:
         paths: the files.
         headers: what they are.
         channels: 1 for grey or 3 for color, with which all are read.
-        shown: the name of a file, for messages.
+        shown: the name of a file, for messages that name their place.
+        named: the same for other messages.
     """
 
     paths: Sequence[str]
     headers: Sequence[Header]
     channels: int
     shown: Callable[[int], str]
+    named: Callable[[int], str]
 
     @functools.cached_property
     def converted(self) -> list[int]:
@@ -348,7 +357,7 @@ class _Files:
                 if row is None:
                     raise DataError(broken) from None
                 raise DataError(
-                    f"{self.shown(row)}: is broken: not a whole {self.headers[row].format} image; "
+                    f"{self.named(row)}: is broken: not a whole {self.headers[row].format} image; "
                     "skip_broken_images leaves such files out"
                 ) from None
         # Their EXIF orientation has been applied.

@@ -287,6 +287,9 @@ class Table(OwnImages, MissingValues):
             stored.remove()
         return pooled
 
+    def _named(self, samples: OwnSamples, row: int) -> str:
+        return f"{samples.place}, {samples.shown(row)}"
+
     def _pool_numbers(
         self, samples: OwnSamples, columns: Columns, request: LoadRequest
     ) -> PooledData:
