@@ -419,6 +419,26 @@ def test_the_value_of_merged_cells_is_that_of_all_their_rows(table, tmp_path, wa
     assert text in warnings_again.text
 
 
+def test_overlapping_merged_cells_of_a_damaged_workbook(table, tmp_path):
+    """Thousands of them would take hours, and nobody knows which value counts."""
+    cells = [tuple(table), *table.astype(object).itertuples(index=False)]
+    for row in range(2, N + 1):
+        cells[row] = (*cells[row][:1], None, *cells[row][2:])
+    path = workbook(tmp_path / "a.xlsx", cells)
+    merged = "".join(f'<mergeCell ref="B{row}:B{N + 1}"/>' for row in range(2, N))
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    name = "xl/worksheets/sheet1.xml"
+    files[name] = files[name].replace(
+        b"</sheetData>", f"</sheetData><mergeCells>{merged}</mergeCells>".encode()
+    )
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    made = rows(load(path, "smoker,income"))
+    np.testing.assert_array_equal(made[:, 1], np.float32(table["income"][0]))
+
+
 def test_names_of_columns_are_no_values_of_merged_cells(table, tmp_path):
     """A heading of two rows would become a sample of the class label at the site site."""
     cells = [tuple(table), *table.astype(object).itertuples(index=False)]
@@ -430,6 +450,18 @@ def test_names_of_columns_are_no_values_of_merged_cells(table, tmp_path):
     book.save(path)
     with pytest.raises(DataError, match="row 2: the label is missing"):
         load(path)
+
+
+def test_columns_below_a_name_merged_across_two_are_named(table, tmp_path, warnings_again):
+    """The second one has no name, and is not used; it does not number the rows."""
+    header = list(table)
+    header[1] = None
+    path = workbook(tmp_path / "a.xlsx", [header, *table.astype(object).itertuples(index=False)])
+    assert load(path).input_spec.shape == (2,)
+    assert (
+        f"{path}: column without a name is left out: nothing says what it holds"
+        in warnings_again.text
+    )
 
 
 def test_a_title_above_the_table_is_no_row_of_names(tmp_path):
@@ -666,6 +698,17 @@ def test_parquet_files_may_hold_the_images(pairs, tmp_path):
         DataError, match="no column 'path' of image files; name it by path_column, s"
     ):
         load(path, features=None, site_column="hospital")
+
+
+def test_vectors_in_cells_are_refused_with_the_way_on(tmp_path):
+    table = pd.DataFrame({"x": [[1.0, 2.0]] * 4, "label": [0, 1] * 2, "site": ["a"] * 4})
+    table.to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "a.parquet", "x")
+    assert str(caught.value).endswith(
+        "a.parquet, row 0: '[1.0, 2.0]' in column 'x' is not a finite number; make a column of "
+        "each number, or save the vectors as x of an .npz file"
+    )
 
 
 def test_labels_of_parquet_files_are_positions_of_their_names(tmp_path):

@@ -197,6 +197,8 @@ class Columns:
             hint = "write plain numbers; categorical_columns can name a column of texts"
             if is_missing(values[index]):
                 hint = "missing=drop leaves such rows out, and impute=median replaces the values"
+            elif isinstance(values[index], list | tuple | dict | np.ndarray):
+                hint = "make a column of each number, or save the vectors as x of an .npz file"
             raise DataError(
                 f"{self.place}, row {self.rows[index]}: {str(values[index])!r:.40} in column "
                 f"{name!r} is not a finite number; {hint}"

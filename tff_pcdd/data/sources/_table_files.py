@@ -260,15 +260,17 @@ def _fill_merged(
     path: pathlib.Path, rows: Mapping[int, list[Any]], marks: Marks, header: int
 ) -> None:
     """Gives the value of cells that are merged with those below to all of their rows."""
-    filled = 0
-    for first, last, column in marks.merged:
-        # A name of a column is no value of rows below it.
-        if first <= header or column > len(rows.get(first, ())):
+    filled, end = 0, max(rows, default=0)
+    done = (0, 0)
+    for first, last, column in sorted(marks.merged, key=lambda each: (each[2], each)):
+        # A name of a column is no value of rows below it. In damaged files, ranges overlap.
+        if first <= header or (column, first) <= done or column > len(rows.get(first, ())):
             continue
+        done = (column, last)
         value = rows[first][column - 1]
         if value is None:
             continue
-        for number in range(first + 1, min(last, max(rows)) + 1):
+        for number in range(first + 1, min(last, end) + 1):
             if number in rows and rows[number][column - 1] is None:
                 rows[number][column - 1] = value
                 filled += 1

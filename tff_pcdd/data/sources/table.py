@@ -537,8 +537,10 @@ def _informative(
     for index, (name, column) in enumerate(zip(names, columns, strict=True)):
         if len(np.unique(column)) <= 1:
             reasons.setdefault("constant", []).append(name)
-        elif name == "" or name.startswith("Unnamed: ") or _numbers_rows(name, column, categorical):
+        elif _numbers_rows(name, column, categorical):
             reasons.setdefault("running numbers of the rows", []).append(name)
+        elif name == "" or name.startswith("Unnamed: "):
+            reasons.setdefault("nothing says what it holds", []).append(name)
         elif _NAMES_AN_ID.search(name) and name not in categorical:
             reasons.setdefault("ids by their names", []).append(name)
         else:
