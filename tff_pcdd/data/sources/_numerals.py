@@ -129,8 +129,13 @@ def plain_numbers(
         >>> plain_numbers(["TRUE", "", "false"], False, "column smoker")
         [1.0, '', 0.0]
     """
+    first = next(_each_text(values, markers), None)
+    # Mostly the first text decides, and tables may have millions of them.
+    is_boolean = first is not None and first.lower() in _BOOLEANS
+    if not (is_boolean or commas):
+        return values
     texts = _texts(values, markers)
-    if texts and all(text.lower() in _BOOLEANS for text in texts):
+    if is_boolean and all(text.lower() in _BOOLEANS for text in texts):
         return [
             _BOOLEANS.get(value.strip().lower(), value) if isinstance(value, str) else value
             for value in values
