@@ -268,6 +268,9 @@ def test_plain_tables_have_the_same_hashes_whatever_is_declared_missing(table):
         ("\ufb01sh", "fish"),
         ("site 1", "site 01"),
         ("7", "007"),
+        ("7", "7.0"),
+        ("Crohn's", "Crohn\u2019s"),
+        ("Berlin - Mitte", "Berlin \u2013 Mitte"),
     ],
 )
 def test_names_that_are_alike_are_warned_of_and_joined(one, other, table, warnings_again):
@@ -283,7 +286,9 @@ def test_names_that_are_alike_are_warned_of_and_joined(one, other, table, warnin
     assert made.train.x.shape[0] + made.test.x.shape[0] == 60
 
 
-@pytest.mark.parametrize(("one", "other"), [("1", "-1"), ("1.05", "1.5"), ("a1", "a10")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("1", "-1"), ("1.05", "1.5"), ("1.1", "1.10"), ("a1", "a10"), ("v1", "v1.0")]
+)
 def test_other_names_are_not_alike(one, other, table, warnings_again):
     table["site"] = np.repeat([one, other, "B"], 20)
     assert load(table, join_names=True).num_clients == 3

@@ -37,6 +37,13 @@ _LIKELY = re.compile(
     re.IGNORECASE,
 )
 
+# Apostrophes, quotation marks and dashes that programs put in place of those of a keyboard.
+_TYPED = {
+    ord(character): plain
+    for plain, others in (("'", "‘’ʼ′`´"), ('"', "“”„″"), ("-", "‐‒–—−"))
+    for character in others
+}
+
 # The most digits of a number; Python refuses to convert some thousand.
 _DIGITS = 1000
 _WHOLE = re.compile(rf"-?\d{{1,{_DIGITS}}}")
@@ -255,11 +262,13 @@ def similar(names: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs of names that most likely stand for the same.
 
     They differ only in upper and lower case, in blanks, underscores and dashes between words, in
-    the form of a character, or in leading zeros.
+    the form of a character, in leading zeros, or in the decimals of a whole number.
 
     Example:
         >>> similar(["site 1", "Site_01", "site 2"])
         [('site 1', 'Site_01')]
+        >>> similar(["1", "A", "1.0"])
+        [('1', '1.0')]
     """
     seen: dict[str, str] = {}
     pairs = []
@@ -280,7 +289,8 @@ def joined(names: Sequence[str]) -> list[str]:
 
 def _alike(name: str) -> str:
     """What similar names have in common."""
-    text = unicodedata.normalize("NFKC", name).casefold()
+    text = unicodedata.normalize("NFKC", name).translate(_TYPED).casefold()
+    text = re.sub(r"^(-?\d+)\.0+$", r"\1", text)
     text = re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", text)
     return re.sub(r"(?<![\d.])0+(?=\d)", "", text)
 

@@ -232,7 +232,8 @@ class OwnSource(DataSource):
     join_names: bool = option(
         False,
         "Take names of classes, and of sites, for the same if they differ only in case, in blanks, "
-        "underscores and dashes between words, in the form of a character, or in leading zeros.",
+        "underscores and dashes between words, in the form of a character, in leading zeros, or in "
+        "the decimals of a whole number.",
         group="Data",
         implied=True,
     )
