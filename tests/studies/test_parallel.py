@@ -310,9 +310,10 @@ def computed(monkeypatch):
             (run_process.heavy, "own_process"),
             (run_process.launcher, "end_with_parent"),
             (run_process.os, "set_inheritable"),
+            (run_process.outputs, "install"),
             (run_process.cache, "keep"),
         ):
-            monkeypatch.setattr(module, name, lambda *_: None)
+            monkeypatch.setattr(module, name, lambda *_, **__: None)
         monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
         run = StudyRun(CONFIGS[0], pathlib.Path())
         request = run_process.compute, run, options or RunOptions(), False, "label", 3
