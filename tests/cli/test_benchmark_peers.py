@@ -6,12 +6,12 @@ import json
 import pathlib
 import re
 import sys
-import time
 
 import numpy as np
 import pytest
 
 from benchmarks import blazefl, contenders, measure, peers, processes
+from tests import waiting
 from tff_pcdd import machine
 
 _QUICK = measure.Plan(repeats=2, quick=True)
@@ -60,10 +60,7 @@ def test_a_contender_computes_rounds_and_rests_in_between(fake):
         contender.next()
         weights = contender.weights()
         pid = contender.pid
-        deadline = time.monotonic() + 30
-        while _state(pid) != "T" and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert _state(pid) == "T"
+        waiting.until(lambda: _state(pid) == "T")
         rest = contenders.proportional_memory(pid)
         assert contender.peak_memory() > rest + 30
     np.testing.assert_array_equal(weights["dense_0/kernel"], initial["dense_0/kernel"] + 2)

@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 
+from tests import waiting
 from tff_pcdd.experiment import planning
 from tff_pcdd.training import ExperimentConfig
 
@@ -148,10 +149,7 @@ def test_a_run_survives_kill_and_interrupt(trained, start, succeed, tmp_path):
 
 def _kill_after(process, directory, rows, number):
     """Sends a signal in the middle of the round after those that have rows; gives the errors."""
-    deadline = time.monotonic() + 200
-    while not _has_rows(directory, rows) and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    waiting.until(lambda: _has_rows(directory, rows), process)
     time.sleep(0.03)
     process.send_signal(number)
     return process.communicate(timeout=300)[1]
@@ -284,9 +282,7 @@ def test_partition(succeed, tmp_path):
 @pytest.mark.parametrize("name", ["train", "compare", "sweep", "evaluate", "partition"])
 def test_help_answers_without_tensorflow(name, call):
     """The whole help names every flag of the program, and is there at once."""
-    start = time.monotonic()
     status, out, err = call(name, "--helpfull", python=("-X", "importtime"))
-    assert time.monotonic() - start < 10
     assert status == 0
     assert f"python -m tasks.{name}" in out
     imported = {line.rsplit("|", 1)[-1].strip() for line in err.splitlines()}

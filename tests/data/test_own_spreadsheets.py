@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 
 import numpy as np
@@ -18,6 +17,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from tests import waiting
 from tests.data.refusals import refuses
 from tests.data.test_own_folder import noise, write
 from tff_pcdd import data
@@ -760,10 +760,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True
     )
     assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, "20\n")
-    deadline = time.monotonic() + 20
-    while (left := list(temporary.glob("tff_pcdd_*"))) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not left
+    waiting.until(lambda: not list(temporary.glob("tff_pcdd_*")))
 
 
 def test_a_folder_of_parquet_files_has_the_parts_of_their_names(tmp_path):

@@ -7,13 +7,12 @@ import shutil
 import signal
 import subprocess
 import textwrap
-import time
 
 import numpy as np
 import pytest
 import tree
 
-from tests import listening, preloaded, support
+from tests import listening, preloaded, support, waiting
 from tff_pcdd import export, runtime
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime.processes import children
@@ -170,24 +169,17 @@ def test_own_method_and_own_data(tmp_path, placement):
 def test_nothing_is_left_of_a_program_that_ends_early(tmp_path, number):
     flags = ["--rounds=100000", "--runtime=ray", "--ray_actors=1", "--noprogress"]
     process = _train(tmp_path, *flags, start_new_session=True)
-    deadline = time.monotonic() + 200
-    while not list(tmp_path.glob("run/checkpoints/*.json")):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.2)
+    waiting.until(lambda: list(tmp_path.glob("run/checkpoints/*.json")), process)
     below = children(process.pid)
     listened = listening.addresses(below)
     assert listened and listened <= listening.LOOPBACK
-    begin = time.monotonic()
     # From a terminal, Ctrl-C reaches all processes of its group.
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
     _, errors = process.communicate(timeout=300)
-    assert time.monotonic() - begin < 10
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number
         assert errors.splitlines()[-1].endswith("; the same command resumes it"), errors
-    while (left := [pid for pid in below if _runs(pid)]) and time.monotonic() < begin + 15:
-        time.sleep(0.1)
-    assert not left
+    waiting.until_ended(*below)
 
 
 @pytest.mark.rare
@@ -195,10 +187,7 @@ def test_nothing_is_left_of_a_program_that_ends_early(tmp_path, number):
 def test_the_loss_of_ray_is_said(tmp_path, part):
     flags = ["--rounds=100000", "--runtime=ray", "--ray_actors=1", "--noprogress"]
     process = _train(tmp_path, *flags)
-    deadline = time.monotonic() + 200
-    while not list(tmp_path.glob("run/checkpoints/*.json")):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.2)
+    waiting.until(lambda: list(tmp_path.glob("run/checkpoints/*.json")), process)
     below = children(process.pid)
     (lost,) = [pid for pid in below if part in _command(pid)]
     os.kill(lost, signal.SIGKILL)
@@ -213,10 +202,7 @@ def test_the_loss_of_ray_is_said(tmp_path, part):
     )
     assert "Traceback" not in errors
     assert pathlib.Path(logs).is_dir()
-    begin = time.monotonic()
-    while (left := [pid for pid in below if _runs(pid)]) and time.monotonic() < begin + 15:
-        time.sleep(0.1)
-    assert not left
+    waiting.until_ended(*below)
     shutil.rmtree(pathlib.Path(logs).parents[2])
     # The results so far are complete.
     assert list(tmp_path.glob("run/checkpoints/*.json"))
@@ -226,10 +212,3 @@ def _command(pid):
     with contextlib.suppress(OSError):
         return pathlib.Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     return ""
-
-
-def _runs(pid):
-    with contextlib.suppress(OSError):
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state not in "ZX"
-    return False

@@ -7,11 +7,10 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from tests import support
+from tests import support, waiting
 from tests.data.refusals import refuses
 from tests.studies import fake_training
 from tff_pcdd.runtime import RuntimeStartError
@@ -117,7 +116,7 @@ def test_processes_stay_from_one_list_of_runs_to_the_next(tmp_path):
             if len(found) == 2:
                 dies, stays = found[0]
                 os.kill(dies, signal.SIGKILL)
-                _wait_until(lambda process=dies: not _runs(process))
+                waiting.until_ended(dies)
     assert len(found[0]) == 2
     assert found[1] == found[0]
     assert stays in found[2]
@@ -301,17 +300,14 @@ def test_a_signal_ends_all_processes(name, to_all, tmp_path):
     number, seed = signal.Signals[name], fake_training.SLEEPS
     folders = [tmp_path / method / f"seed_{seed}" for method in ("fedavg", "fedmr")]
     with program(seed, tmp_path) as started:
-        _wait_until(lambda: all((path / "processes.txt").exists() for path in folders))
-        workers = [int((path / "processes.txt").read_text().split()[0]) for path in folders]
-        begin = time.monotonic()
+        workers = waiting.until(lambda: _workers(folders), started)
         if to_all:
             os.killpg(started.pid, number)
         else:
             started.send_signal(number)
-        # It returns when nobody holds the pipes any more.
+        # It returns when nobody holds the pipes any more; by themselves, runs go on for longer.
         out, err = started.communicate(timeout=120)
-        assert time.monotonic() - begin < 3
-    _wait_until(lambda: not any(map(_runs, workers)), 3)
+    waiting.until_ended(*workers)
     assert out == ""
     if name != "SIGKILL":
         assert started.returncode == 128 + number
@@ -322,17 +318,8 @@ def test_a_signal_ends_all_processes(name, to_all, tmp_path):
         assert lines[-1].endswith("; the same command resumes it")
 
 
-def _runs(process):
-    """Whether a process runs; it may have ended without its parent knowing."""
-    try:
-        stat = pathlib.Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-def _wait_until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def _workers(folders):
+    """The processes that compute the runs of these folders, once all of them have begun."""
+    with contextlib.suppress(FileNotFoundError, IndexError):
+        return [int((folder / "processes.txt").read_text().split()[0]) for folder in folders]
+    return None

@@ -9,13 +9,13 @@ import re
 import struct
 import subprocess
 import sys
-import time
 import types
 import urllib.error
 import urllib.request
 
 import pytest
 
+from tests import waiting
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, rows, stopped_in_round
 from tff_pcdd.errors import SettingError
@@ -47,13 +47,15 @@ def test_tensorboard_answers_with_what_a_run_measured(unbroken):
             found[0] for line in board.stderr if (found := re.search(rb"http://\S+", line))
         )
         url = f"{address.decode().rstrip('/')}/data/plugin/scalars/scalars?tag=ga&run=tensorboard"
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            # It reads the files after it has begun to answer.
-            with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(url) as reply:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+        def read():
+            """The points once there are four: it reads files after it has begun to answer."""
+            with contextlib.suppress(urllib.error.HTTPError), opener.open(url) as reply:
                 points = json.load(reply)
-                break
-            time.sleep(0.2)
+                return points if len(points) >= 4 else None
+
+        points = waiting.until(read, board)
         assert [step for _, step, _ in points] == [1, 2, 3, 4]
         expected = [float(row["ga"]) for row in rows(unbroken)]
         assert [value for *_, value in points] == pytest.approx(expected, rel=1e-6)
