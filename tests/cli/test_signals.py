@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -16,7 +17,6 @@ from tests import support
 from tff_pcdd.cli import signals
 
 _ROOT = pathlib.Path(tff_pcdd.__file__).parents[1]
-_SECONDS = 3
 
 _PROGRAM = """
 import gc, hashlib, sys, threading, time
@@ -25,8 +25,12 @@ from tff_pcdd.cli import program
 def ready():
     print("ready", flush=True)
 
+def wait():
+    # Longer than tests wait for the end.
+    time.sleep(1000)
+
 def sleeps():
-    time.sleep(60)
+    wait()
 
 def collects_garbage():
     # Exceptions in callbacks of the garbage collector, and in __del__, are dropped.
@@ -37,26 +41,26 @@ def collects_garbage():
 def drops_exceptions():
     while True:
         try:
-            time.sleep(60)
+            wait()
         except BaseException:
             pass
 
 def calls_c():
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2 * 10**9)
 
 def hangs_when_it_ends():
     try:
-        time.sleep(60)
+        wait()
     finally:
-        time.sleep(60)
+        wait()
 
 def leaves_a_thread():
-    threading.Thread(target=time.sleep, args=(60,)).start()
-    time.sleep(60)
+    threading.Thread(target=wait).start()
+    wait()
 
 def fails_because_of_it():
     try:
-        time.sleep(60)
+        wait()
     except KeyboardInterrupt:
         raise ImportError("numpy: partially initialized module") from None
 
@@ -118,15 +122,18 @@ def test_the_second_signal_changes_nothing(place):
     _check_end(process, signal.SIGINT)
 
 
+def test_a_program_has_less_than_three_seconds():
+    """What the watch waits for at most."""
+    assert signals.PATIENCE + signals._STEP < 3
+
+
 def _check_end(process: subprocess.Popen, number: signal.Signals) -> None:
-    """Sends a signal; the process has to end in time, with its status and a single line."""
-    begin = time.monotonic()
+    """Sends a signal; the process has to end, with its status and a single line."""
     process.send_signal(number)
     try:
         out, err = process.communicate(timeout=120)
     finally:
         process.kill()
-    assert time.monotonic() - begin < _SECONDS
     assert process.returncode == 128 + number
     assert not out
     assert err == f"train: {_WORDS[number]}; the same command resumes it\n"
@@ -187,8 +194,10 @@ def test_a_program_within_a_process_leaves_its_handlers():
         assert ending.number == signal.SIGTERM
     assert {number: signal.getsignal(number) for number in _WORDS} == before
     assert sys.unraisablehook == hook
-    # The watch has ended too.
-    time.sleep(signals.PATIENCE + 0.2)
+    # The watch, which would end this process, ends too.
+    for thread in threading.enumerate():
+        if thread.name == "signals":
+            thread.join()
 
 
 @pytest.mark.parametrize(
@@ -219,5 +228,5 @@ def test_what_nohup_ignores_stays_ignored():
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(1)
     process.terminate()
-    assert process.wait(_SECONDS) == 128 + signal.SIGTERM
     process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
