@@ -1,17 +1,32 @@
 """Stages are shown by programs only, on a terminal in one line, elsewhere if they take long."""
 
 import sys
-import time
+import threading
 
 import pytest
 
 from tff_pcdd import stages
 
 
+class Timer(threading.Thread):
+    """A `threading.Timer` whose time is over when it is waited for."""
+
+    waiting = None
+
+    def __init__(self, _, function, args):
+        super().__init__(target=function, args=args)
+
+    def start(self):
+        Timer.waiting = self
+
+    def cancel(self):
+        Timer.waiting = None
+
+
 @pytest.fixture
 def screen(monkeypatch, capsys):
-    """Standard error, which is a terminal or is not; a stage is shown after a short time."""
-    monkeypatch.setattr(stages, "_DELAY", 0.05)
+    """Standard error, which is a terminal or is not."""
+    monkeypatch.setattr(stages.threading, "Timer", Timer)
 
     def screen(terminal):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
@@ -21,12 +36,11 @@ def screen(monkeypatch, capsys):
 
 
 def wait():
-    """Waits until the current stage has been shown, if there is one."""
-    timer = stages._display and stages._display._timer
+    """Lets the current stage, if there is one, take so long that it is shown."""
+    timer, Timer.waiting = Timer.waiting, None
     if timer:
-        timer.join(10)
-    else:
-        time.sleep(0.1)
+        threading.Thread.start(timer)
+        timer.join()
 
 
 def test_the_library_alone_shows_nothing(screen):
