@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import queue
 import re
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import tensorflow as tf
 from benchmarks import GPU_SECTIONS, measure, peers, processes, report
 from benchmarks.gpu import __main__ as page
 from benchmarks.gpu import children, graphs, ledger, products, record, scale, sight, speed
+from tests import waiting
 from tff_pcdd.errors import SettingError
 
 PLAN = measure.Plan(quick=True)
@@ -109,10 +112,27 @@ for case in json.loads(sys.argv[1]):
     if case["does"] == "fail":
         sys.exit("it is broken")
     if case["does"] == "hang":
-        time.sleep(100)
+        print("hangs", flush=True)
+        time.sleep(1000)
     print("something else")
     print(json.dumps({"value": 10 * case["value"]}), flush=True)
 """
+
+
+class Lines(queue.Queue):
+    """Lines of `PROGRAM`: time counts when it hangs, and not while it starts."""
+
+    def get(self, timeout):
+        line = super().get()
+        if line == "hangs\n":
+            time.sleep(timeout)
+            raise queue.Empty
+        return line
+
+
+@pytest.fixture
+def waits_only_for_what_hangs(monkeypatch):
+    monkeypatch.setattr(children.queue, "Queue", Lines)
 
 
 def measured(plan, cases, seconds):
@@ -123,17 +143,19 @@ def measured(plan, cases, seconds):
     return [found for _, found in children.measured_in_turn(program, cases, kept, seconds)]
 
 
+@pytest.mark.usefixtures("waits_only_for_what_hangs")
 def test_a_case_that_fails_or_hangs_does_not_keep_others_from_being_measured(plan):
     does = ("run", "fail", "run", "hang", "run")
     cases = [{"does": name, "value": number} for number, name in enumerate(does)]
-    found = measured(plan, cases, 3)
+    found = measured(plan, cases, 1)
     assert found[0] == {"value": 0}
     assert found[1] == {"note": "exited with 1: it is broken"}
     assert found[2] == {"value": 20}
-    assert found[3] == {"note": "not finished after 3 s"}
+    assert found[3] == {"note": "not finished after 1 s"}
     assert found[4] == {"value": 40}
 
 
+@pytest.mark.usefixtures("waits_only_for_what_hangs")
 def test_at_the_deadline_the_rest_is_left_for_the_next_call(plan):
     cases = [{"does": "run", "value": 1}, {"does": "hang", "value": 2}]
     assert measured(dataclasses.replace(plan, minutes=0.05), cases, 100) == [{"value": 10}]
@@ -165,16 +187,27 @@ def test_what_failed_is_measured_again_by_the_next_call(plan):
 
 def test_interrupted_tests_report_what_they_have(plan, tmp_path, monkeypatch):
     """One of two tests has passed when the time is over."""
-    path = tmp_path / "test_slowly.py"
+    path, begun = tmp_path / "test_slowly.py", tmp_path / "begun"
     path.write_text(
-        "import time, pytest\npytestmark = pytest.mark.gpu\n"
-        "def test_a(): pass\ndef test_b(): time.sleep(100)\n"
+        "import pathlib, time, pytest\npytestmark = pytest.mark.gpu\ndef test_a(): pass\n"
+        f"def test_b(): pathlib.Path({str(begun)!r}).touch(); time.sleep(1000)\n"
     )
+
+    class Process(subprocess.Popen):
+        """Its time is over when the second test has begun."""
+
+        def wait(self, timeout=None):
+            if timeout == 200:
+                waiting.until(begun.exists, self)
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            return super().wait(timeout)
+
     monkeypatch.setattr(sight, "_TESTS", [str(path)])
-    monkeypatch.setattr(sight, "_ENDS", 10)
+    monkeypatch.setattr(sight, "_ENDS", 100)
     monkeypatch.setattr(sight.importlib.util, "find_spec", lambda name: None)
-    found = sight._tests(dataclasses.replace(plan, quick=False), 30)
-    assert (found["passed"], found["note"]) == (1, "not finished after 30 s")
+    monkeypatch.setattr(sight.subprocess, "Popen", Process)
+    found = sight._tests(dataclasses.replace(plan, quick=False), 300)
+    assert (found["passed"], found["note"]) == (1, "not finished after 300 s")
 
 
 def test_tests_are_counted_from_their_report(tmp_path):
