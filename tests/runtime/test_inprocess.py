@@ -6,7 +6,6 @@ import pathlib
 import re
 import textwrap
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -467,9 +466,16 @@ def test_an_error_of_a_client_ends_the_round(parallelism):
     context.close()
 
 
-def test_close_ends_a_round_from_another_thread(ours):
-    context = inprocess.create_context(client_parallelism=1)
-    threading.Timer(0.3, context.close).start()
+def test_close_ends_a_round_from_another_thread(monkeypatch):
+    run, context = _graphs.Graph.__call__, inprocess.create_context(client_parallelism=1)
+    closing = threading.Thread(target=context.close)
+
+    def watched(graph, parameters, cancel=None):
+        if threading.current_thread().name.startswith("clients"):
+            closing.start()
+        return run(graph, parameters, cancel)
+
+    monkeypatch.setattr(_graphs.Graph, "__call__", watched)
     with pytest.raises(inprocess.ClientError):
         _within(context, _count_all, [_FOREVER, _FOREVER])
 
@@ -638,7 +644,6 @@ def test_work_runs_on_the_given_devices(tmp_path):
 
 @pytest.mark.integration
 def test_interrupt(tmp_path):
-    started = time.monotonic()
     output = _run_script(
         tmp_path,
         """
@@ -651,15 +656,15 @@ def test_interrupt(tmp_path):
             tff.FederatedType(np.int64, tff.CLIENTS),
         )
         computation([1])
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            # Takes hours.
             computation([10**10] * 5)
         except KeyboardInterrupt:
             print("interrupted", computation([1, 2]))
     """,
     )
     assert output == ["interrupted", "3"]
-    assert time.monotonic() - started < 200  # Without the interrupt, the round takes hours.
 
 
 def test_threads_are_as_the_environment_says(monkeypatch):
