@@ -3,7 +3,7 @@
 import csv
 import json
 import os
-import re
+import time
 
 import pytest
 
@@ -123,10 +123,18 @@ def test_links_are_not_followed(tmp_path, root):
     assert [entry.folder for entry in index_page.content(tmp_path)["entries"]] == ["own"]
 
 
-def test_the_table_for_the_terminal_is_narrow(root):
-    lines = write_index(root).table.splitlines()
+@pytest.mark.parametrize(
+    ("zone", "date"), [("UTC", "1970-01-01 00:00"), ("UTC+10:40", "1969-12-31 13:20")]
+)
+def test_the_table_for_the_terminal_is_narrow_and_has_local_times(root, zone, date):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        lines = write_index(root).table.splitlines()
+    time.tzset()
     assert max(map(len, lines)) <= 80
-    assert re.search(r"compared +\| .*1970-01-01", "\n".join(lines))
+    (compared,) = (line for line in lines if line.startswith("| compared "))
+    assert date in compared
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "file"])
