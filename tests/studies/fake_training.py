@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 
+from tests.studies.made_runs import write_run
 from tff_pcdd import stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import run_process
@@ -48,9 +49,7 @@ def run_experiment(config, folder, options, *, overwrite, label, callbacks):
         time.sleep(600)
     if config.seed in MEET:
         _wait_for([folder.parent / f"seed_{seed}" for seed in MEET])
-    (folder / "config.json").write_text(json.dumps(config.to_settings()))
-    (folder / "metrics.csv").write_text("round,ga,pa,pa_before,pa_before_masked\n1,30,50,,\n")
-    summary = {"algorithm": config.algorithm, "seed": config.seed, "ga_final": 30.0}
+    summary = write_run(config, folder)
     (folder / "summary.json").write_text(json.dumps(summary))
     return summary
 

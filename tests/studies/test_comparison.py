@@ -1,7 +1,6 @@
 """A comparison: what is refused, what a failed run costs, what the tables say."""
 
 import csv
-import json
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
 from tests.report.directories import make_run
+from tests.studies.made_runs import replace_training
 from tff_pcdd.errors import SettingError, WriteError
 from tff_pcdd.report import comparison_page
 from tff_pcdd.results.reading import Directory
@@ -30,21 +30,15 @@ def configs(algorithms=("fedavg", "fedgela"), seeds=(0, 1), **settings):
 @pytest.fixture
 def computed(monkeypatch):
     """Replaces training by a summary and a metrics file; the folders that it was called for."""
-    folders = []
 
-    def run_experiment(config, folder, options=None, *, overwrite=False, label=""):
-        folders.append(folder)
+    def outcome(config):
         if config.seed == 13:
             raise ArithmeticError("thirteen")
         if config.seed == 14:
             raise SettingError("seed", 14, "is not liked")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(config.to_settings()))
-        (folder / "metrics.csv").write_text("round,ga,pa,pa_before,pa_before_masked\n1,30,50,,\n")
-        return {"algorithm": config.algorithm, "seed": config.seed, "ga_final": 30.0}
+        return {}
 
-    monkeypatch.setattr(study, "run_experiment", run_experiment)
-    return folders
+    return replace_training(monkeypatch, outcome)
 
 
 def table(text):
@@ -219,16 +213,9 @@ def test_gains_over_local_are_paired_by_seed_and_baselines_are_not_ranked(tmp_pa
     assert "not federated" not in comparison_tables.document(plain)
 
 
-def test_the_csv_file_has_the_gain_of_each_run(computed, monkeypatch, tmp_path):
+def test_the_csv_file_has_the_gain_of_each_run(monkeypatch, tmp_path):
     accuracies = {("local", 0): 80.0, ("local", 1): 70.0, ("fedavg", 0): 82.5, ("fedavg", 1): 69.0}
-
-    def run_experiment(config, folder, options=None, *, overwrite=False, label=""):
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps(config.to_settings()))
-        (folder / "metrics.csv").write_text("round,ga,pa,pa_before,pa_before_masked\n1,3,5,,\n")
-        return {"seed": config.seed, "pa_final": accuracies[config.algorithm, config.seed]}
-
-    monkeypatch.setattr(study, "run_experiment", run_experiment)
+    replace_training(monkeypatch, lambda run: {"pa_final": accuracies[run.algorithm, run.seed]})
     comparison.compare(configs(("local", "fedavg")), tmp_path / "out")
     with open(tmp_path / "out" / "comparison.csv", newline="") as file:
         rows = list(csv.DictReader(file))

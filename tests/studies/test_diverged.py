@@ -2,14 +2,14 @@
 
 import csv
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 
+from tests.studies.made_runs import replace_training
 from tests.studies.test_comparison import configs, runs_of, table
 from tests.studies.test_comparison_plots import FINAL, check_layout, history
-from tff_pcdd.studies import Point, comparison, comparison_plots, comparison_tables, study, sweep
+from tff_pcdd.studies import Point, comparison, comparison_plots, comparison_tables, sweep
 from tff_pcdd.training import ExperimentConfig
 
 USABLE = {"ga_final": 40.0, "pa_final": 60.0, "diverged": False}
@@ -52,18 +52,15 @@ def test_excluded_clients_are_said(tmp_path):
 def computed(monkeypatch):
     """Replaces training: the runs of FedGELA and those with seed 1 diverge after two rounds."""
 
-    def run_experiment(config, folder, options=None, *, overwrite=False, label=""):
+    def outcome(config):
         diverged = config.seed == 1 or config.algorithm == "fedgela"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(config.to_settings()))
         lines = ["round,ga,pa,pa_before,pa_before_masked,last_lost_round"]
         lines += [f"{n},{10 * n},50,,,{n * diverged}" for n in range(1, 3 if diverged else 5)]
-        (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
-        summary = {"algorithm": config.algorithm, "seed": config.seed, "diverged": diverged}
         best = {} if diverged else {"va_best": 70.0, "best_round": 4, "ga_at_best_round": 30.0}
-        return {**summary, "ga_final": 30.0, "va_best": None, **best}
+        metrics = "\n".join(lines) + "\n"
+        return {"metrics": metrics, "diverged": diverged, "va_best": None, **best}
 
-    monkeypatch.setattr(study, "run_experiment", run_experiment)
+    replace_training(monkeypatch, outcome)
 
 
 def test_a_comparison_goes_on_and_says_what_diverged(computed, tmp_path):

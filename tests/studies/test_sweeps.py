@@ -1,12 +1,12 @@
 """A sweep: what it chooses, on what, and what it refuses."""
 
 import csv
-import json
 import pathlib
 
 import pytest
 
 from tests.data.refusals import refuses
+from tests.studies.made_runs import replace_training
 from tff_pcdd.studies import Outcome, Point, study, sweep, sweep_plots
 from tff_pcdd.training import ExperimentConfig
 
@@ -35,16 +35,11 @@ POINTS = [point("0.01"), point("0.1"), point("1")]
 @pytest.fixture
 def computed(monkeypatch):
     """Replaces training by the accuracies above; the run that has none fails."""
-    folders = []
 
-    def run_experiment(config, folder, options=None, *, overwrite=False, label=""):
-        folders.append(folder)
+    def outcome(config):
         rate = f"{config.training.optimizer.learning_rate:g}"
         value = VALIDATION[rate, config.seed]
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps(config.to_settings()))
         return {
-            "seed": config.seed,
             "va_best": value,
             "best_round": 3,
             "ga_at_best_round": TEST[rate],
@@ -55,8 +50,7 @@ def computed(monkeypatch):
             "best_personal_round": 4,
         }
 
-    monkeypatch.setattr(study, "run_experiment", run_experiment)
-    return folders
+    return replace_training(monkeypatch, outcome)
 
 
 @pytest.mark.draws
