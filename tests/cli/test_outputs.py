@@ -20,12 +20,17 @@ TRAIN = (
 )
 
 
+def redirected(redirection, *words, **options):
+    """Runs a module with a shell's redirection of its streams."""
+    command = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-m", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=300, **options)
+
+
 def start(redirection, program, *flags, output_dir, **environment):
     """Runs a program with a shell's redirection of its streams."""
-    words = [sys.executable, "-m", f"tasks.{program}", *flags, f"--output_dir={output_dir}"]
-    command = ["sh", "-c", f'exec "$@" {redirection}', "sh", *words]
     env = {"PATH": "/usr/bin:/bin", "HOME": str(output_dir.parent), **environment}
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=300)
+    words = f"tasks.{program}", *flags, f"--output_dir={output_dir}"
+    return redirected(redirection, *words, env=env)
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +78,7 @@ def test_results_that_cannot_be_shown_are_kept(redirection, reason, buffer, tmp_
     "arguments", ["--help", "--version", "doctor", "completion bash", "train --help"]
 )
 def test_what_cannot_be_printed_is_one_line(arguments):
-    command = f"exec {sys.executable} -m tff_pcdd {arguments} >/dev/full"
-    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, timeout=300)
+    done = redirected(">/dev/full", "tff_pcdd", *arguments.split())
     name = "tff-pcdd" if arguments.startswith("-") else arguments.split()[0]
     assert done.returncode == 1
     assert done.stderr.decode() == f"{name}: error: standard output: No space left on device\n"

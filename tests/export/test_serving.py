@@ -682,9 +682,10 @@ def test_a_client_that_does_not_read_its_answer_is_not_waited_for(small):
 def test_idle_connections_make_room_for_others(tmp_path):
     """300 of them at a limit of 256 descriptors; and they do not delay the end of the server."""
     write_sums(tmp_path / "sums", 1)
-    # Without their own end before that of the server.
-    arguments = f"{processes.SERVING_ADAPTER} --export_dir={tmp_path} --port=0 --timeout=10000"
-    command = ["sh", "-c", f"ulimit -n 256; exec {processes.SERVING_PYTHON} {arguments}"]
+    # No connection ends by itself before the server does.
+    command = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", processes.SERVING_PYTHON]
+    command += [processes.SERVING_ADAPTER, f"--export_dir={tmp_path}", "--port=0"]
+    command += ["--timeout=10000"]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
         contextlib.ExitStack() as idle,
