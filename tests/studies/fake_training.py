@@ -55,9 +55,11 @@ def run_experiment(config, folder, options, *, overwrite, label, callbacks):
 
 
 def _wait_for(folders):
-    """Until the runs of these folders have begun, or for a minute."""
-    deadline = time.monotonic() + 60
-    while not all(folder.exists() for folder in folders) and time.monotonic() < deadline:
+    """Until the runs of these folders have begun."""
+    deadline = time.monotonic() + 300
+    while not all(folder.exists() for folder in folders):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the other run has not begun")
         time.sleep(0.001)
 
 
