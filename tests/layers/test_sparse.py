@@ -270,9 +270,9 @@ def test_golden_200_steps(golden):
 def test_golden_10000_steps_by_their_statistics(golden, name, norm):
     z = golden("fedloge_ssec_generator")
     initial, mask = _golden_start(z, name)
-    start = time.monotonic()
+    start = time.process_time()
     psi = layers.optimize_sparse_etf(initial, mask, norm=norm, steps=10000)
-    assert time.monotonic() - start < 60
+    assert time.process_time() - start < 60
     np.testing.assert_array_equal(psi != 0, z[f"{name}_result"] != 0)
     angle, angle_variance, length, length_variance = _statistics(psi)
     expected = z[f"{name}_angle_mean_var_norm_mean_var"]
