@@ -10,8 +10,9 @@ file in place of the original, which stays untouched on disk.
 
 A file of a method is tested by the tests whose names contain the method's name, and the files that
 all methods use by all quick tests of methods; of tests that repeat the same training for every
-method, six methods are enough. Tests that killed most mutants run first, the others in
-the order of their duration, until one fails. A test that takes ten times as long as usual ends the
+method, six methods are enough. A file of `data` or `training` is tested by the quick tests of that
+part, of which `--tests` may name some. Tests that killed most mutants run first, the others in the
+order of their duration, until one fails. A test that takes ten times as long as usual ends the
 process; the mutant counts as killed.
 
 The table has a row per mutant. Mutants that it contains already are not run again as long as their
@@ -42,7 +43,13 @@ from tests.mutation.operators import mutants
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _QUICK = ["-m", "not slow and not integration", "-p", "no:cacheprovider", "-q"]
-_FOLDERS = {"methods": ["tests/methods"], "federated": ["tests/federated", "tests/methods"]}
+# Tests by the part of the package.
+_FOLDERS = {
+    "methods": ["tests/methods"],
+    "federated": ["tests/federated", "tests/methods"],
+    "data": ["tests/data"],
+    "training": ["tests/training"],
+}
 
 # Tests of the files that all methods use.
 _MODELS = "test_details|test_rounds_of_a_network|test_fairness|test_registry|test_weighting"
@@ -187,17 +194,22 @@ def _measure(folders: list[str], memory: pathlib.Path) -> dict[str, float]:
     return durations
 
 
+def _part(path: pathlib.Path) -> str:
+    """The part of the package that a file belongs to."""
+    return path.relative_to(_ROOT / "tff_pcdd").parts[0]
+
+
 def _tests_of(
     path: pathlib.Path, durations: dict[str, float], kills: Mapping[str, int]
 ) -> list[str]:
     """The tests of a file, by how many mutants each killed and in the order of their durations."""
-    folders = tuple(_FOLDERS[path.parent.name])
-    name = _TESTS.get(path.stem, path.stem) if path.parent.name == "methods" else ""
+    part = _part(path)
+    name = _TESTS.get(path.stem, path.stem) if part == "methods" else ""
     pattern = re.compile(f"{name}|{_ALWAYS}" if name else "")
-    found = [t for t in durations if t.startswith(folders) and pattern.search(t)]
+    found = [t for t in durations if t.startswith(tuple(_FOLDERS[part])) and pattern.search(t)]
     # They build each method's computations twice, which takes longer than all its other tests.
     found = [t for t in found if path.stem == "aided" or "test_aided" not in t]
-    if path.parent.name == "federated":
+    if part == "federated":
         found = [t for t in found if not _EVERY_METHOD.search(t) or _ENOUGH.search(t)]
     return sorted(found, key=lambda test: (-kills.get(test, 0), durations[test]))
 
@@ -236,7 +248,9 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="number of mutants drawn; all by default")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/mutation.csv"))
-    parser.add_argument("--tests", nargs="+", help="folders of the tests, instead of all that fit")
+    parser.add_argument(
+        "--tests", nargs="+", help="folders or files of tests, instead of all that fit"
+    )
     parser.add_argument("--again", action="store_true", help="run surviving mutants again")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     options = parser.parse_args()
@@ -271,8 +285,8 @@ def main() -> None:
 
     _preload()
     missing = [item for item in todo if table.key_of(item[2]) not in known]
-    folders = {folder for path, _, _ in missing for folder in _FOLDERS[path.parent.name]}
-    folders &= set(options.tests or folders)
+    fitting = {folder for path, _, _ in missing for folder in _FOLDERS[_part(path)]}
+    folders = options.tests or fitting
     memory = options.output.with_suffix(".durations.json")
     durations = _measure(sorted(folders), memory) if missing else {}
     for number, (path, mutant, row) in enumerate(missing, 1):
