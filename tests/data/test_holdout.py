@@ -42,6 +42,25 @@ def test_what_rounding_leaves_over_goes_to_the_largest_remainders():
     assert set(first) == {1, 2}
 
 
+def test_whole_groups_are_held_out_in_about_the_share_of_each_class():
+    generator = np.random.default_rng(5)
+    groups = generator.integers(0, 60, 600)
+    labels = groups % 3
+    held = hold_out(labels, 0.25, 1, groups)
+    assert np.array_equal(held, hold_out(labels, 0.25, 1, groups))
+    assert set(groups[held]).isdisjoint(np.delete(groups, held))
+    largest = np.bincount(groups).max()
+    for label in range(3):
+        of_class = (labels == label).sum()
+        assert abs((labels[held] == label).sum() - 0.25 * of_class) <= largest
+    assert abs(len(held) - 150) <= largest
+    # The last group of a class stays in training, however many are asked for.
+    rest = np.delete(np.arange(600), hold_out(labels, 0.9, 1, groups))
+    assert set(labels[rest]) == {0, 1, 2}
+    assert hold_out(labels[:0], 0.5, 0, groups[:0]).size == 0
+    assert hold_out(np.zeros(9, int), 0.5, 0, np.zeros(9)).size == 0
+
+
 @pytest.mark.parametrize(
     "settings", [{"partition": "class", "classes_per_client": 2}, {"partition": "iid"}]
 )

@@ -10,7 +10,7 @@ from tests.data.refusals import refuses
 from tests.data.test_own_folder import noise, write
 from tff_pcdd import data
 from tff_pcdd import settings as flat
-from tff_pcdd.data import DataConfig, DataError, holdout, partitions, sources
+from tff_pcdd.data import DataConfig, DataError, partitions, sources
 from tff_pcdd.data.sources import _image_lists
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.planning import training_spec
@@ -239,25 +239,6 @@ def test_names_that_only_count_images_are_no_groups(tmp_path, warnings_again):
         write(tmp_path / site / label / name, noise(number, 4, 4, 3))
     data.from_folder(tmp_path)
     assert "beginnings" not in warnings_again.text
-
-
-def test_whole_groups_are_held_out_in_about_the_share_of_each_class():
-    generator = np.random.default_rng(5)
-    groups = generator.integers(0, 60, 600)
-    labels = groups % 3
-    held = holdout.hold_out(labels, 0.25, 1, groups)
-    assert np.array_equal(held, holdout.hold_out(labels, 0.25, 1, groups))
-    assert set(groups[held]).isdisjoint(np.delete(groups, held))
-    largest = np.bincount(groups).max()
-    for label in range(3):
-        of_class = (labels == label).sum()
-        assert abs((labels[held] == label).sum() - 0.25 * of_class) <= largest
-    assert abs(len(held) - 150) <= largest
-    # The last group of a class stays in training, however many are asked for.
-    rest = np.delete(np.arange(600), holdout.hold_out(labels, 0.9, 1, groups))
-    assert set(labels[rest]) == {0, 1, 2}
-    assert holdout.hold_out(labels[:0], 0.5, 0, groups[:0]).size == 0
-    assert holdout.hold_out(np.zeros(9, int), 0.5, 0, np.zeros(9)).size == 0
 
 
 # Parts that are given.
