@@ -90,13 +90,17 @@ class _ChangedSource(importlib.abc.MetaPathFinder):
     def __init__(self, path: pathlib.Path, source: str, folder: str) -> None:
         relative = path.relative_to(_ROOT).with_suffix("")
         self.name = ".".join(relative.parts).removesuffix(".__init__")
+        # Modules of a package are found beside its unchanged file.
+        self._locations = [str(path.parent)] if path.stem == "__init__" else None
         self._file = pathlib.Path(folder, path.name)
         self._file.write_text(source)
 
     def find_spec(self, fullname, path=None, target=None):
         if fullname != self.name:
             return None
-        return importlib.util.spec_from_file_location(fullname, self._file)
+        return importlib.util.spec_from_file_location(
+            fullname, self._file, submodule_search_locations=self._locations
+        )
 
 
 class _Watch:
