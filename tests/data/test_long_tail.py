@@ -5,7 +5,7 @@ import pytest
 
 from tests.data.refusals import refuses
 from tff_pcdd import data
-from tff_pcdd.data import DataError
+from tff_pcdd.data import DataError, long_tail
 
 
 @pytest.mark.parametrize("inverse", ["0.02", "0.01", "0.1"])
@@ -18,6 +18,10 @@ def test_counts_are_the_authors(golden, classes, largest, inverse):
 def test_counts_of_a_balanced_set_and_of_one_class():
     assert data.long_tail_counts(7, 1, 3).tolist() == [7, 7, 7]
     assert data.long_tail_counts(7, 100, 1).tolist() == [7]
+
+
+def test_of_two_classes_the_second_is_smaller_by_the_factor():
+    assert data.long_tail_counts(100, 10, 2).tolist() == [100, 10]
 
 
 def test_indices_keep_as_many_of_each_class():
@@ -64,6 +68,15 @@ def test_groups_by_local_test_samples_are_close_to_the_published(factor, sizes):
     )
     groups = data.class_groups(np.bincount(tests[np.concatenate(split.test)], minlength=100))
     assert np.abs(np.subtract(tuple(map(len, groups)), sizes)).max() <= 2
+
+
+def test_each_client_has_groups_of_its_own():
+    """By hand: the classes before 75 % of a client's samples, before 95 %, and the others."""
+    counts = np.array([[750, 200, 50], [10, 80, 10], [1, 1, 98]])
+    groups = long_tail.class_group_masks(counts)
+    code = 1 * groups.medium + 2 * groups.few
+    assert code.tolist() == [[0, 1, 2], [1, 0, 1], [2, 2, 0]]
+    assert all((groups.many ^ groups.medium ^ groups.few).ravel())
 
 
 def test_groups_of_nothing_are_all_few():

@@ -41,6 +41,14 @@ def test_the_path_of_an_own_run_is_followed(run, state):
     assert os.listdir(state.parent) == ["secret"]
 
 
+def test_a_check_makes_no_secret(run, state):
+    run_directory.write_config(run, CONFIG)
+    state.unlink()
+    state.parent.rmdir()
+    assert not signature.is_signed(run, {"data_dir": "/data/cifar"})
+    assert not state.parent.exists()
+
+
 def test_a_run_may_be_moved(run, tmp_path):
     run_directory.write_config(run, CONFIG)
     run.rename(tmp_path / "moved")
