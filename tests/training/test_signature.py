@@ -49,6 +49,13 @@ def test_a_check_makes_no_secret(run, state):
     assert not state.parent.exists()
 
 
+def test_a_flagfile_that_a_sweep_writes_is_signed(tmp_path):
+    signature.write_signed(tmp_path / "best.flags", "--seed=3\n")
+    assert (tmp_path / "best.flags").read_text() == "--seed=3\n"
+    assert signature.is_signed_contents(b"--seed=3\n")
+    assert not signature.is_signed_contents(b"--seed=4\n")
+
+
 def test_a_run_may_be_moved(run, tmp_path):
     run_directory.write_config(run, CONFIG)
     run.rename(tmp_path / "moved")
