@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import textwrap
 
 import numpy as np
 import pytest
@@ -447,6 +448,27 @@ def test_what_was_said_to_do_is_not_said_again():
     found = [Finding("a", "A.", "Next: x=1."), Finding("b", "B.", "Next: x=1.")]
     assert [each.line for each in findings.advised_once(found)] == ["A. Next: x=1.", "B."]
     assert findings.printed(found) == "- A. Next: x=1.\n- B."
+
+
+@pytest.mark.parametrize(
+    ("advice", "notes"),
+    [
+        ("Next: --personal_model=before in tasks.export.", []),
+        (
+            "Next: --client_weighting=uniform, or --rounds=60 (now 30).",
+            ["More --rounds continue in the same --output_dir; other settings need a new one."],
+        ),
+        (
+            "Next: the same command with --grid=local_epochs=1,2,4, which repeats no finished run.",
+            ["Several --grid may be given, one for each setting; none replaces another."],
+        ),
+    ],
+)
+def test_a_terminal_says_how_advice_is_given(advice, notes):
+    found = [findings.Finding("a", "A.", advice), findings.Finding("b", "B.", advice)]
+    first = textwrap.wrap(f"- A. {advice}", 80, subsequent_indent="  ", break_on_hyphens=False)
+    below = [line for note in notes for line in textwrap.wrap(note, 80)]
+    assert findings.printed(found).splitlines() == [*first, "- B.", *below]
 
 
 def test_how_far_a_run_has_learned():

@@ -91,7 +91,7 @@ def test_train(trained):
     # What was found, and the page.
     first, *found, last = printed.splitlines()
     assert first.endswith(f"results in {directory}")
-    assert all(line.startswith(("- ", "  ")) for line in found)
+    assert all(line.startswith(("- ", "  ", "More --rounds ")) for line in found)
     assert last == str(directory / "report.html")
     # The progress bar, and nothing that a reader would take for a problem.
     assert "8/8" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,12 @@ _TUNE = (
     "Next: tune --client_learning_rate (tasks.sweep): some runs need a smaller one, others more "
     "training."
 )
+
+# What a terminal says below advice with another value of a setting, and with another grid.
+_ANEW = "More --rounds continue in the same --output_dir; other settings need a new one."
+_GRIDS = "Several --grid may be given, one for each setting; none replaces another."
+# What advice names besides settings of a run: flags of other programs, and another method's models.
+_NOT_OF_RUNS = {"personal_model", "grid", "algorithm"}
 
 # What stands before a change that may be made instead of the one before it, or after it.
 OR, THEN = ", or ", "; if that is not enough, "
@@ -111,8 +118,14 @@ def _change(values: Mapping[str, Any]) -> Change:
 
 
 def printed(found: Iterable[Finding]) -> str:
-    """Findings as a list for a terminal."""
-    return "\n".join(tables.wrapped(f"- {finding.line}", "  ") for finding in advised_once(found))
+    """Findings as a list for a terminal, and how their advice is given."""
+    once = advised_once(found)
+    lines = [tables.wrapped(f"- {finding.line}", "  ") for finding in once]
+    if any(set(re.findall(r"--(\w+)", finding.next)) - _NOT_OF_RUNS for finding in once):
+        lines.append(tables.wrapped(_ANEW))
+    if any("--grid=" in finding.next for finding in once):
+        lines.append(tables.wrapped(_GRIDS))
+    return "\n".join(lines)
 
 
 def advised_once(found: Iterable[Finding]) -> list[Finding]:
