@@ -143,8 +143,8 @@ def test_all_refused_methods_are_named(tmp_path):
     ]
     with refuses(
         "aggregator",
-        r"^cannot be used with fedproto \(clients of fedproto send no weights\); aggregator=secure "
-        r"cannot be used with fedmr \(clients of fedmr also send counts, features, which",
+        r"^cannot be used with fedproto \(clients of fedproto send no weights; choose [^)]*\); "
+        r"aggregator=secure cannot be used with fedmr \(clients of fedmr also send counts",
     ):
         dry_run.compare(configs, tmp_path)
 

@@ -122,7 +122,10 @@ def test_central_uses_as_many_samples_as_the_cohort_has(compute, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("local", "clients of local send no weights"), ("central", "nothing is aggregated")],
+    [
+        ("local", "clients of local send no weights; choose aggregator=mean or another method$"),
+        ("central", "nothing is aggregated; choose aggregator=mean or another method$"),
+    ],
 )
 def test_aggregators_other_than_the_mean_are_refused(name, reason):
     whole = dataclasses.replace(

@@ -84,19 +84,19 @@ class Aggregator(Component):
         Raises:
             SettingError: clients send no change of the weights, or they send other tensors too.
         """
+        instead = f"choose {registry.setting}=mean or another method"
         if method.pools_samples:
             reason = f"{method.name} trains on all samples in one place; nothing is aggregated"
-            raise SettingError(registry.setting, self.name, reason)
+            raise SettingError(registry.setting, self.name, f"{reason}; {instead}")
         if not upload.trainable:
-            raise SettingError(
-                registry.setting, self.name, f"clients of {method.name} send no weights"
-            )
+            reason = f"clients of {method.name} send no weights"
+            raise SettingError(registry.setting, self.name, f"{reason}; {instead}")
         if upload.sums:
             raise SettingError(
                 registry.setting,
                 self.name,
                 f"clients of {method.name} also send {', '.join(upload.sums)}, which would not be "
-                f"aggregated this way; choose {registry.setting}=mean or another method",
+                f"aggregated this way; {instead}",
                 kind="not all that clients send would be aggregated",
             )
 

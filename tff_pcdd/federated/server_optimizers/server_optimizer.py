@@ -54,13 +54,10 @@ class ServerOptimizer(Component):
             return
         if method.pools_samples:
             reason = f"{method.name} trains on all samples in one place; the server takes no step"
-            raise SettingError(*self._refused, reason)
+            raise SettingError(*self._refused, f"{reason}; {self._instead}")
         if not method.adds_mean():
-            raise SettingError(
-                *self._refused,
-                f"{method.name} has a server step of its own; choose {self._without_effect}, or "
-                "another method",
-            )
+            reason = f"{method.name} has a server step of its own"
+            raise SettingError(*self._refused, f"{reason}; {self._instead}")
 
     def check(self, method: Method, upload: UploadSizes) -> None:
         """Refuses methods if the server does not step along the mean of what clients send.
@@ -75,12 +72,17 @@ class ServerOptimizer(Component):
         self.check_method(method)
         if not self.adds_change and not upload.trainable:
             reason = f"clients of {method.name} send no weights"
-            raise SettingError(*self._refused, reason)
+            raise SettingError(*self._refused, f"{reason}; {self._instead}")
 
     @property
     def _refused(self) -> tuple[str, Any]:
         """The setting that makes the step another one than that of FedAvg, and its value."""
         return registry.setting, self.name
+
+    @property
+    def _instead(self) -> str:
+        """What can be done about a refusal."""
+        return f"choose {self._without_effect}, or another method"
 
     @property
     def _without_effect(self) -> str:
