@@ -73,6 +73,11 @@ def check(result, message):
         (["--export_dir="], "--export_dir: is required"),
         (["--run_dir=/no/such/run"], "--run_dir=/no/such/run: holds no run"),
         (["--clients=7"], "--clients=7: there is no client '7'; the 5 clients are 0, 1, 2, 3, 4"),
+        (
+            ["--temperature=fitted"],
+            "--temperature=fitted: the run held no samples out; train with "
+            "--validation_fraction=0.2 (tasks.train)\n",
+        ),
         (["--checkpoint_round=9"], "no checkpoint of round 9"),
     ],
 )

@@ -52,7 +52,8 @@ def test_exports_carry_a_temperature(options, tmp_path):
 
 @pytest.mark.integration
 def test_a_run_without_held_out_samples(runs, options, tmp_path):
-    with refuses("temperature", "held no samples out; train with validation_fraction above 0"):
+    reason = r"^the run held no samples out; train with --validation_fraction=0.2 \(tasks.train\)$"
+    with refuses("temperature", reason):
         export_run(
             runs["fedgela"],
             tmp_path / "out",

@@ -38,6 +38,8 @@ def check_export(
     """
     check_choice(config.method, options)
     check_formats(config, options)
+    if not config.data.may_hold_out:
+        check_temperature(options, has_held_out=False)
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
     folders = [layout.GLOBAL] * config.method.has_global_model
     if client_ids := _client_ids(Path(run_dir)):
@@ -69,6 +71,17 @@ def check_formats(config: ExperimentConfig, options: ExportOptions) -> None:
     if config.model.precision == "bfloat16" and "tflite" in options.formats():
         reason = "TensorFlow Lite does not compute in bfloat16, in which the run was trained"
         raise SettingError("format", options.format, f"{reason}; choose saved_model or keras")
+
+
+def check_temperature(options: ExportOptions, *, has_held_out: bool) -> None:
+    """Checks that there are samples to which a temperature can be fitted.
+
+    Raises:
+        SettingError: the run held no samples out.
+    """
+    if options.temperature == "fitted" and not has_held_out:
+        reason = "the run held no samples out; train with --validation_fraction=0.2 (tasks.train)"
+        raise SettingError("temperature", options.temperature, reason)
 
 
 def choose_clients(client_ids: Sequence[str], wanted: str) -> dict[int, str]:

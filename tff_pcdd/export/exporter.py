@@ -18,7 +18,7 @@ import tensorflow as tf
 from tff_pcdd import data, files
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import columns, keras_file, layout, lite, model_card, saved_model
-from tff_pcdd.export.checks import check_choice, check_formats, choose_clients
+from tff_pcdd.export.checks import check_choice, check_formats, check_temperature, choose_clients
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, restore_run
@@ -137,7 +137,7 @@ def iter_export(
         settings = _settings(run, options)
         directory.check([layout.GLOBAL] * has_global + list(folders.values()), settings)
         _check_usable(run, newest=round_number is None)
-        _check_temperature(run, options)
+        check_temperature(options, has_held_out=bool(run.simulation.spec.validation))
         _check_lite(run, options)
         stack.pop_all()
     return _export(run, directory, folders, options, settings)
@@ -159,17 +159,6 @@ def _check_usable(run: Run, *, newest: bool) -> None:
             f"{run.directory} is not exported: the run has diverged by round "
             f"{run.simulation.round}; export an earlier round"
         )
-
-
-def _check_temperature(run: Run, options: ExportOptions) -> None:
-    """Checks that there are samples to which a temperature can be fitted.
-
-    Raises:
-        SettingError: the run held no samples out.
-    """
-    if options.temperature == "fitted" and not run.simulation.spec.validation:
-        reason = "the run held no samples out; train with validation_fraction above 0"
-        raise SettingError("temperature", options.temperature, reason)
 
 
 def _check_lite(run: Run, options: ExportOptions) -> None:
