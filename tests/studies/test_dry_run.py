@@ -149,6 +149,17 @@ def test_all_refused_methods_are_named(tmp_path):
         dry_run.compare(configs, tmp_path)
 
 
+def test_several_runs_are_counted(tmp_path):
+    """3 seeds with 4 rounds, and 2 with 5, which early stopping may make fewer."""
+    runs = [ExperimentConfig.from_settings(rounds=4, seed=seed) for seed in (0, 1, 2)]
+    patient = {"rounds": 5, "validation_fraction": 0.2, "early_stopping_patience": 1}
+    runs += [
+        ExperimentConfig.from_settings(algorithm="fedprox", seed=seed, **patient) for seed in (0, 1)
+    ]
+    assert dry_run.compare(runs[:3], tmp_path).splitlines()[3:] == ["3 runs; 12 rounds"]
+    assert dry_run.compare(runs, tmp_path).splitlines()[5:] == ["5 runs; at most 22 rounds"]
+
+
 def test_directories(tmp_path):
     """One that holds another run is refused; where there is none, none is made."""
     one, other = ExperimentConfig.from_settings(), ExperimentConfig.from_settings(rounds=31)

@@ -50,11 +50,13 @@ def compare(
 ) -> str:
     """Checks and describes the runs of a comparison; takes the arguments of `compare`.
 
+    The last line counts them and their rounds.
+
     Raises:
         SettingError: the comparison would raise it too.
     """
-    runs = comparison.plan(configs, output_dir, overwrite=overwrite)
-    return _describe_all(("", run.config) for run in runs)
+    planned = [run.config for run in comparison.plan(configs, output_dir, overwrite=overwrite)]
+    return f"{_describe_all(('', config) for config in planned)}{_total(planned)}"
 
 
 def sweep(
@@ -62,13 +64,24 @@ def sweep(
 ) -> str:
     """Checks and describes the runs of a sweep; takes the arguments of `sweep`.
 
+    The last line counts them and their rounds.
+
     Raises:
         SettingError: the sweep would raise it too.
     """
     sweeps.plan(points, output_dir, overwrite=overwrite)
-    return "\n".join(
-        f"{point.name}: {describe(config)}" for point in points for config in point.configs
-    )
+    planned = [(point.name, config) for point in points for config in point.configs]
+    lines = "\n".join(f"{name}: {describe(config)}" for name, config in planned)
+    return f"{lines}{_total([config for _, config in planned])}"
+
+
+def _total(configs: Sequence[ExperimentConfig]) -> str:
+    """A line with the number of several runs, and that of their rounds."""
+    if len(configs) == 1:
+        return ""
+    most = "at most " * any(config.evaluation.early_stopping_patience for config in configs)
+    rounds = sum(config.training.rounds for config in configs)
+    return f"\n{text.plural(len(configs), 'run')}; {most}{text.plural(rounds, 'round')}"
 
 
 def sweep_methods(
