@@ -17,9 +17,9 @@ def answers(correct, confidence):
     return Reliability(np.array([10]), np.array([10 * confidence]), np.array([correct]))
 
 
-def card(correct, confidence, temperature=float("nan"), calibrated=False):
+def card(correct, confidence, temperature=float("nan"), calibrated=False, ratio=50.0):
     before, after = answers(correct, confidence), answers(correct, correct / 10)
-    of = Calibration(before, after, temperature, 20)
+    of = Calibration(before, after, temperature, 20, ratio)
     return "\n".join(model_card._calibration(of, calibrated))
 
 
@@ -45,6 +45,9 @@ def test_before_and_after_the_temperature():
     used = card(9, 0.12, 0.25, calibrated=True)
     assert "This model divides its logits by it." in used.replace("\n", " ")
     assert LOW not in used
+    says = "They do not show that it is better than none."
+    assert says not in used
+    assert says in card(9, 0.12, 0.25, ratio=10.0)
     assert "No temperature is fitted to the 20 held-out samples" in card(9, 0.12)
 
 

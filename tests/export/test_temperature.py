@@ -1,5 +1,7 @@
 """Exports whose logits are divided by a temperature, compared with those without it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -48,6 +50,21 @@ def test_exports_carry_a_temperature(options, tmp_path):
     assert plain[0][0].max() < 0.4 < cooled[0][0].max()
     assert "**The probabilities are far too low**" in plain[0][2]
     assert "**The probabilities are far too low**" not in cooled[0][2]
+
+
+@pytest.mark.integration
+def test_temperatures_of_few_samples_are_warned_of(options, tmp_path, caplog):
+    """20 of 100 samples: none of the five clients has ten of them, and 20 say little."""
+    size = {"max_train_samples": 100, "num_clients": 5, "rounds": 1, "local_epochs": 1}
+    train(tmp_path / "run", options, "fedavg", model="mlp", validation_fraction=0.2, **size)
+    chosen = ExportOptions(clients="none", temperature="fitted")
+    export_run(tmp_path / "run", tmp_path / "out", chosen, options)
+    (warning,) = [r.getMessage() for r in caplog.records if "temperature" in r.getMessage()]
+    assert warning.startswith("global: the temperature is fitted to too few held-out samples to")
+    caplog.clear()
+    chosen = dataclasses.replace(chosen, temperature="none")
+    export_run(tmp_path / "run", tmp_path / "plain", chosen, options)
+    assert "temperature" not in caplog.text
 
 
 @pytest.mark.integration

@@ -87,6 +87,9 @@ def test_calibration():
     losses = [-np.log(softmax(logits / t)[np.arange(60), labels]).mean() for t in grid]
     assert found.temperature == pytest.approx(grid[np.argmin(losses)], rel=0.01)
     assert found.held_out_samples == 60
+    assert found.likelihood_ratio == pytest.approx(
+        2 * 60 * (-np.log(softmax(logits)[np.arange(60), labels]).mean() - min(losses)), rel=1e-3
+    )
     for answers, t in ((found.before, 1.0), (found.after, found.temperature)):
         confidence = softmax(logits / t).max(axis=1)
         right = logits.argmax(axis=1) == labels

@@ -22,6 +22,12 @@ LOWEST, HIGHEST = 0.01, 100.0
 # The fewest held-out samples from which a temperature is fitted.
 FEWEST = 10
 
+# The likelihood ratio from which held-out samples show that a temperature is better than none. It
+# is worse than none if the best one, on a logarithmic scale, lies nearer to 1 than to it. The ratio
+# is about the square of its distance from 1 in standard errors, so the probability of that is 5 %
+# at twice 1.645 standard errors.
+LEAST_RATIO = (2 * 1.645) ** 2
+
 
 @dataclasses.dataclass(frozen=True)
 class Reliability:
@@ -141,6 +147,24 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.exp(found.x))
 
 
+def likelihood_ratio(logits: np.ndarray, labels: np.ndarray, temperature: float) -> float:
+    """Twice the logarithm of how much more likely the labels are with a temperature than without.
+
+    Args:
+        logits: [n, C]; samples with a logit that is NaN or infinite are left out.
+        labels: integer classes [n].
+        temperature: as fitted to them; NaN if none is.
+
+    Returns:
+        The ratio, which is 0 or more; NaN without a temperature.
+    """
+    if not np.isfinite(temperature):
+        return float("nan")
+    logits, labels = finite(logits, labels)
+    before, after = (negative_log_likelihood(logits, labels, t) for t in (1.0, temperature))
+    return 2 * len(labels) * (before - after)
+
+
 def _log_probabilities(logits: np.ndarray, temperature: float) -> np.ndarray:
     return special.log_softmax(np.asarray(logits, np.float64) / temperature, axis=1)
 
@@ -154,12 +178,19 @@ class Calibration:
         after: the answers with the temperature; equal to `before` without one.
         temperature: fitted on held-out samples; NaN if that is not possible, see `fit_temperature`.
         held_out_samples: number of the held-out samples.
+        likelihood_ratio: of these samples, see `likelihood_ratio`; NaN without a temperature.
     """
 
     before: Reliability
     after: Reliability
     temperature: float
     held_out_samples: int
+    likelihood_ratio: float = float("nan")
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether the samples do not show that the temperature is better than none."""
+        return self.likelihood_ratio < LEAST_RATIO
 
 
 def calibrate(
@@ -176,4 +207,5 @@ def calibrate(
     before = after = reliability(logits, labels)
     if np.isfinite(temperature):
         after = reliability(logits, labels, temperature)
-    return Calibration(before, after, temperature, len(held_out[1]))
+    ratio = likelihood_ratio(*held_out, temperature)
+    return Calibration(before, after, temperature, len(held_out[1]), ratio)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd import data, files
+from tff_pcdd import data, files, text
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import columns, keras_file, layout, lite, model_card, saved_model
 from tff_pcdd.export.checks import check_choice, check_formats, check_temperature, choose_clients
@@ -191,15 +191,24 @@ def _export(
         if simulation.spec.method.has_global_model:
             models.insert(0, (None, layout.GLOBAL))
         personal = None
+        uncertain: list[str] = []
         for client, folder in models:
             if folder in directory.written:
                 yield Exported(folder, directory.written[folder])
             elif client is None:
-                yield _write(global_model(simulation), run, directory, folder, options)
+                yield _write(global_model(simulation), run, directory, folder, options, uncertain)
             else:
                 after = options.personal_model == "after"
                 personal = personal or PersonalModels(simulation, local_epochs=after)
-                yield _write(personal.model(client), run, directory, folder, options, client)
+                model = personal.model(client)
+                yield _write(model, run, directory, folder, options, uncertain, client)
+        if uncertain:
+            _logger.warning(
+                "%s: the temperature is fitted to too few held-out samples to be better than none "
+                "for sure; train with a larger --validation_fraction (tasks.train), or choose "
+                "temperature=none",
+                text.listed(uncertain),
+            )
 
 
 def _settings(run: Run, options: ExportOptions) -> dict[str, Any]:
@@ -226,8 +235,10 @@ def _write(
     directory: layout.ExportDirectory,
     folder: str,
     options: ExportOptions,
+    uncertain: list[str],
     client: int | None = None,
 ) -> Exported:
+    """Writes a model, whose folder is appended to those of uncertain temperatures if it is one."""
     simulation = run.simulation
     train, test = _samples(simulation.federation, client)
     held_out = _some(simulation.federation.validation_examples(client), _HELD_OUT)
@@ -242,6 +253,8 @@ def _write(
     accuracies = {"": calibration.before.accuracy}
     if options.temperature == "fitted" and np.isfinite(calibration.temperature):
         model = dataclasses.replace(model, temperature=calibration.temperature)
+        if calibration.is_uncertain:
+            uncertain.append(folder)
     with directory.version(folder, accuracies[""]) as path:
         if "saved_model" in options.formats():
             saved_model.write(model, path)

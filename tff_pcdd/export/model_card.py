@@ -179,6 +179,8 @@ def _calibration(of: Calibration, calibrated: bool) -> Iterator[str]:
         used = "does not use it; the export option temperature=fitted does."
         yield f"The temperature is fitted on {of.held_out_samples} held-out samples. This model"
         yield "divides its logits by it." if calibrated else used
+        if of.is_uncertain:
+            yield "They do not show that it is better than none."
     elif of.held_out_samples:
         yield (
             f"No temperature is fitted to the {of.held_out_samples} held-out samples: it takes at "

@@ -78,7 +78,8 @@ class TrainedModel:
         """
         none = np.zeros([0, len(self.class_names)], np.float32)
         found = [logits for logits, _ in self._logits(held_out, batch_size)]
-        temperature = calibration.fit_temperature(np.concatenate([none, *found]), held_out.y)
+        fitted = np.concatenate([none, *found]), held_out.y
+        temperature = calibration.fit_temperature(*fitted)
         before = after = calibration.reliability(none, held_out.y[:0])
         for logits, labels in self._logits(test, batch_size):
             before += calibration.reliability(logits, labels)
@@ -86,7 +87,8 @@ class TrainedModel:
                 after += calibration.reliability(logits, labels, temperature)
         if not np.isfinite(temperature):
             after = before
-        return Calibration(before, after, temperature, len(held_out))
+        ratio = calibration.likelihood_ratio(*fitted, temperature)
+        return Calibration(before, after, temperature, len(held_out), ratio)
 
     def _logits(
         self, examples: data.Examples, batch_size: int
