@@ -45,20 +45,28 @@ class SettingError(ValueError):
 def one_of(value: Any, names: Iterable[str]) -> str:
     """The reason why a value that is none of some names is refused, with the name it resembles.
 
+    Args:
+        value: the value, or a list of several of which none is one of the names.
+        names: the names.
+
     Example:
         >>> one_of("fedgla", ["fedavg", "fedgela", "fedmr"])
         'choose one of fedavg, fedgela, fedmr; did you mean fedgela?'
         >>> one_of("sgd", ["fedavg", "fedgela", "fedmr"])
         'choose one of fedavg, fedgela, fedmr'
+        >>> one_of(["fedgla", "fedmt"], ["fedgela", "fedmr"])
+        'choose one of fedgela, fedmr; did you mean fedgela, fedmr?'
         >>> one_of("norm", [])
         'none is registered; import the module that registers it'
     """
     names = list(names)
     if not names:
         return "none is registered; import the module that registers it"
-    given = value[:100].lower() if isinstance(value, str) else ""
-    meant = difflib.get_close_matches(given, names, n=1, cutoff=0.7)
-    question = f"; did you mean {meant[0]}?" if meant else ""
+    meant: dict[str, None] = {}
+    for each in value if isinstance(value, list) else [value]:
+        given = each[:100].lower() if isinstance(each, str) else ""
+        meant |= dict.fromkeys(difflib.get_close_matches(given, names, n=1, cutoff=0.7))
+    question = f"; did you mean {', '.join(meant)}?" if meant else ""
     return f"choose one of {', '.join(names)}{question}"
 
 

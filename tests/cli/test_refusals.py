@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.cli.stages import without_stages
-from tff_pcdd import files
+from tff_pcdd import files, methods
 from tff_pcdd.training import ExperimentConfig, run_directory
 
 # Of each kind a few: what is refused for which reason is tested in tests/data/test_config.py and
@@ -44,6 +44,11 @@ TRAIN = [
     (["--overwrite=perhaps"], "--overwrite=perhaps: must be true or false"),
     (["--nosuchthing=1"], "--nosuchthing: there is no such flag; --help lists them"),
     (["--num_client=3"], "--num_client: there is no such flag; did you mean --num_clients"),
+    (
+        ["--nosuchthing=1", "--rond", "4", "--sed=1"],
+        "--nosuchthing: there is no such flag; --help lists them; --rond: there is no such flag; "
+        "did you mean --rounds? --sed: there is no such flag; did you mean --seed?\n",
+    ),
     (["--num-clients=3"], "--num-clients: there is no such flag; did you mean --num_clients"),
     (["--jit_compile"], "--jit_compile: there is no such flag; write --compile=step"),
     (["--nojit_compile"], "--nojit_compile: there is no such flag; write --compile=off"),
@@ -312,6 +317,15 @@ def test_methods_that_are_refused_for_the_same_reason_are_named_together(
     check(result, "compare", f"--server_optimizer=fedadam: {message}")
 
 
+def test_a_long_list_of_names_is_cut_between_names(call_here, tmp_path):
+    flags = ("--algorithms=fedgla,fedrodd,fedavq", f"--output_dir={tmp_path / 'out'}")
+    _, _, err = call_here("compare", *flags)
+    assert len(err) < 540
+    assert err.endswith("; did you mean fedgela, fedrod, fedavg?\n")
+    start, end = err.partition("choose one of ")[2].partition("; did")[0].split(" … ")
+    assert {*start.split(", "), *end.split(", ")} < {*methods.names()}
+
+
 @pytest.mark.parametrize("program", ["train", "compare", "partition"])
 def test_output_dir_is_required(program, call_here):
     check(call_here(program), program, "--output_dir: is required")
@@ -327,6 +341,11 @@ def test_output_dir_is_required(program, call_here):
             "compare",
             ["--algorithms=fedavg,fedsgd"],
             "--algorithms=fedavg,fedsgd: there is no fedsgd; choose one of ",
+        ),
+        (
+            "compare",
+            ["--algorithms=fedavg,fedgla,fedbm"],
+            "--algorithms=fedavg,fedgla,fedbm: there is no fedgla, fedbm; choose one of ",
         ),
     ],
     ids=str,

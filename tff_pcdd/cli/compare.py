@@ -84,7 +84,7 @@ def read_algorithms(flags: Flags) -> list[str]:
         return [name for name in methods.names() if name not in baselines] + added
     unknown = [name for name in given if name not in methods.names()]
     if unknown:
-        reason = f"there is no {', '.join(unknown)}; {one_of(unknown[0], methods.names())}"
+        reason = f"there is no {', '.join(unknown)}; {one_of(unknown, methods.names())}"
         raise SettingError("algorithms", ",".join(given), reason)
     return [*given, *added]
 

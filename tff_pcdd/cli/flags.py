@@ -60,6 +60,9 @@ _MOVED = {
 # What command lines may contain besides the flags of a program.
 _RESERVED = ("flagfile", "config", "undefok", "h", "help", "helpshort", "helpfull")
 
+# The most unknown flags that an error names.
+_MOST_UNKNOWN = 3
+
 # The types of flags as absl calls them; all others are texts.
 _KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float}
 
@@ -198,13 +201,29 @@ class Flags:
         try:
             rest = self._values([self._argv[0], *expanded])
         except absl_flags.UnrecognizedFlagError as error:
-            name = error.flagname
-            raise SettingError("", None, f"--{name}: {self._unknown(name)}") from None
+            names = [error.flagname, *self._further_unknown(error.flagname, expanded)]
+            reason = "; ".join(f"--{name}: {self._unknown(name)}" for name in names)
+            reason = reason.replace("?; ", "? ")
+            raise SettingError("", None, reason) from None
         except RecursionError:  # absl searches for similar names recursively
             reason = "a flag is unknown, and its name is too long to be shown"
             raise SettingError("", None, reason) from None
         if rest[1:]:
             raise SettingError("", None, f"unexpected argument {rest[1]!r}; flags start with --")
+
+    def _further_unknown(self, name: str, arguments: Sequence[str]) -> list[str]:
+        """The unknown flags among arguments besides the first one; only a few of many."""
+        found = [name]
+        while len(found) < _MOST_UNKNOWN:
+            try:
+                self._values([self._argv[0], f"--undefok={','.join(found)}", *arguments])
+            except absl_flags.UnrecognizedFlagError as error:
+                found.append(error.flagname)
+            except (absl_flags.Error, RecursionError):
+                break
+            else:
+                break
+        return found[1:]
 
     def _unknown(self, name: str) -> str:
         """The error about an unknown flag: who has it, and what may be meant."""

@@ -18,8 +18,9 @@ from tff_pcdd.data.transforms import broken_images
 from tff_pcdd.errors import DataError, SettingError, WriteError, shown
 from tff_pcdd.runtime import ActorsLostError, RuntimeStartError, WorkerDiedError
 
-# The most characters of an error; longer ones contain a long value in their middle.
-_LINE = 500
+# The most characters of an error, and those at its end that are shown of a longer one, which has a
+# long value or list in its middle.
+_LINE, _END = 500, 200
 
 _NO_MEMORY = "there is not enough memory; what was complete is kept"
 _NO_GPU_MEMORY = (
@@ -84,7 +85,7 @@ def _run(
             message = f"{needed} ({message})"
         line = shown(" ".join(str(message).split()), len(str(message)))
         if len(line) > _LINE:
-            line = f"{line[: _LINE - 200]} … {line[-200:]}"
+            line = f"{_words(line[: _LINE - _END])} … {_words(line[-_END:], first=False)}"
         print(f"{name}: error: {line}", file=sys.stderr)
         sys.exit(status)
 
@@ -139,6 +140,13 @@ def _run(
         if reason is None:
             raise
         fail(reason, 1)
+
+
+def _words(text: str, *, first: bool = True) -> str:
+    """The first or the last words of a text that was cut within one, unless little is left."""
+    kept = text.rpartition(" ")[0] if first else text.partition(" ")[2]
+    kept = kept.rstrip(",") if first else kept
+    return kept if 2 * len(kept) > len(text) else text
 
 
 def define_own(flags: Flags) -> None:
