@@ -49,7 +49,7 @@ def run(argv: Sequence[str] | None = None) -> None:
         with outputs.printing("tff-pcdd"):
             print(version())
     elif arguments[0] in PROGRAMS:
-        # Programs name themselves as in a clone, and know by sys.argv that the process is theirs.
+        # Programs know by sys.argv that the process is theirs, and how they were started.
         sys.argv = arguments
         importlib.import_module(f"tff_pcdd.cli.{arguments[0]}").run()
     else:

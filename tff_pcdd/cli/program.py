@@ -64,6 +64,9 @@ def run(
     # After the end of the program, a signal simply ends its process.
     own_process, argv = argv is None, list(sys.argv if argv is None else argv)
     name = os.path.splitext(os.path.basename(argv[0]))[0]
+    if own_process and argv[0] == name:
+        # `tff-pcdd NAME`, which passes no path.
+        doc = doc.replace("python -m tasks.", "tff-pcdd ")
     if own_process:
         outputs.install()
         heavy.own_process()
