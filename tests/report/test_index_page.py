@@ -137,6 +137,13 @@ def test_the_table_for_the_terminal_is_narrow_and_has_local_times(root, zone, da
     assert date in compared
 
 
+def test_the_terminal_says_whose_accuracies_are_shown(root):
+    says = "GA and PA: of a comparison, those of its method with the highest GA,"
+    entries = index_page.content(root)["entries"]
+    assert says in index_page.printed(entries)
+    assert says not in index_page.printed([entry for entry in entries if entry.kind == "run"])
+
+
 @pytest.mark.parametrize("kind", ["missing", "empty", "file"])
 def test_a_directory_without_results_is_refused(tmp_path, kind):
     path = tmp_path / kind

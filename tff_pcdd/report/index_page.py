@@ -29,6 +29,11 @@ from tff_pcdd.training.file_names import (
 
 # The most that a page shows, and the folders in which it looks for them.
 _MOST, _MOST_FOLDERS = 1000, 100_000
+# What a terminal says of these accuracies.
+_BEST = (
+    "GA and PA: of a comparison, those of its method with the highest GA, which is named first; of "
+    "a sweep, those of its best method with the chosen settings."
+)
 # The most curves, settings of a line, and methods of a comparison that are drawn.
 _CURVES, _SETTINGS, _METHODS = 200, 6, 8
 
@@ -126,7 +131,10 @@ def printed(entries: Sequence[Entry], most: int = 20) -> str:
         lines.append([folder + state, text.cut(what, 20), *cells, entry.date])
     table = tables.narrow(lines, dropped=(4, 1))
     more = len(entries) - most
-    return f"{table}\n… and {more} older ones" if more > 0 else table
+    parts = [table, f"… and {more} older ones"] if more > 0 else [table]
+    if any(entry.kind != "run" and entry.ga is not None for entry in entries[:most]):
+        parts.append(tables.wrapped(_BEST))
+    return "\n".join(parts)
 
 
 def _folders(root: Path) -> Iterator[tuple[str, Path]]:
