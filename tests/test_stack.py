@@ -101,6 +101,7 @@ def _python(code, **variables):
     """The lines that a new process writes to standard output and to standard error."""
     environment = {name: text for name, text in os.environ.items() if "KERAS" not in name}
     environment |= {"PYTHONPATH": str(_ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
+    environment = {name: text for name, text in environment.items() if text is not None}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
@@ -128,6 +129,16 @@ _FOUND = "import tensorflow as tf; print(tff.__version__, tf.keras.layers.Layer.
 def test_any_package_may_be_imported_first(first):
     output, errors = _python(f"{first}\nimport tensorflow_federated as tff\n{_FOUND}")
     assert output == ["0.87.0 tf_keras.src.engine.base_layer"], errors
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("level", [None, pytest.param("0", marks=pytest.mark.rare)])
+def test_tensorflow_says_nothing_of_itself_unless_it_is_asked_to(level):
+    """A tensor is made, because some lines are written only then."""
+    code = "import tff_pcdd, tensorflow as tf; print(int(tf.constant(2)))"
+    output, errors = _python(code, TF_CPP_MIN_LOG_LEVEL=level, CUDA_VISIBLE_DEVICES="-1")
+    assert output == ["2"]
+    assert errors == [] if level is None else any(line.startswith("I0000 ") for line in errors)
 
 
 @pytest.mark.integration

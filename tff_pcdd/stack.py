@@ -10,8 +10,8 @@ that those versions have left behind. `import tff_pcdd` prepares both:
   calls needs them.
 - The modules in `_LAZY` are executed when they are first used, which makes each start shorter.
 
-It also keeps TensorFlow from writing about itself while it is imported, if TF_CPP_MIN_LOG_LEVEL
-asks for that.
+It also keeps TensorFlow from writing about itself while it is imported, unless
+TF_CPP_MIN_LOG_LEVEL=0 asks for that.
 
 Nothing here imports TensorFlow. Pythons from 3.9 on can read the module, to say that they are
 not supported.
@@ -132,6 +132,8 @@ def _find_tensorflow():
         execute = spec.loader.exec_module
 
         def exec_module(module):
+            # Without messages of the level INFO; warnings and errors are shown.
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
             with _start_up_lines_left_out():
                 execute(module)
 
