@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from tests.cli.conftest import ROOT
+from tff_pcdd import methods
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 _GUIDES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/how-to").glob("*.md"))
@@ -33,6 +34,15 @@ COMMANDS = [
 
 def test_it_is_short():
     assert len(TEXT.encode()) <= 10_000
+
+
+def test_its_number_of_methods_is_joined_with_that_of_the_help():
+    """38 methods, of which 5 have a variant with prototypes, and 2 baselines."""
+    known = methods.names()
+    assert len(known) == 45
+    assert sum(name.endswith("_prototypes") for name in known) == 5
+    assert [name for name in known if methods.get(name).baseline] == ["central", "local"]
+    assert "Its 45 methods are the 38, five of them with FedMR's prototypes too, and two" in TEXT
 
 
 @pytest.mark.parametrize(("name", "flags"), COMMANDS)
