@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tff_pcdd.diagnostics import names as diagnostic_names
+from tff_pcdd.diagnostics import names as known_diagnostics
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.compute import ComputeOptions
 from tff_pcdd.settings import check_options, option, part, selection, split_names
@@ -29,7 +29,7 @@ class RunOptions:
     diagnostics: str | None = option(
         None,
         "Measurements and pictures of the geometry of features and classifiers, comma-separated: "
-        f"{', '.join(diagnostic_names())}. See docs/how-to/diagnostics.md.",
+        f"{', '.join(known_diagnostics())}. See docs/how-to/diagnostics.md.",
         type=str,
         group="Evaluation",
     )
@@ -71,11 +71,11 @@ class RunOptions:
     def __post_init__(self):
         check_options(self)
         for name in self.diagnostic_names():
-            if name not in diagnostic_names():
+            if name not in known_diagnostics():
                 raise SettingError(
                     "diagnostics",
                     self.diagnostics,
-                    f"{name!r} is not one of {', '.join(diagnostic_names())}",
+                    f"{name!r} is not one of {', '.join(known_diagnostics())}",
                 )
         trackers.check(self.tracker_names(), self.tracking or "")
 
