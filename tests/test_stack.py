@@ -142,6 +142,12 @@ def test_tensorflow_says_nothing_of_itself_unless_it_is_asked_to(level):
 
 
 @pytest.mark.integration
+def test_tensorflow_is_imported_without_standard_error():
+    code = "import os; os.close(2); import tff_pcdd, tensorflow as tf; print(int(tf.constant(2)))"
+    assert _python(code, CUDA_VISIBLE_DEVICES="-1") == (["2"], [])
+
+
+@pytest.mark.integration
 def test_what_nobody_uses_is_loaded_when_it_is_used_or_says_that_it_is_not_available():
     """Keras 3, which TensorFlow Model Optimization imports, would bring Matplotlib with it."""
     code = """

@@ -101,9 +101,14 @@ def _start_up_lines_left_out():
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") == "0" or "avx" not in machine.cpu_flags():
         yield
         return
+    try:
+        copy = os.dup(2)
+    except OSError:  # Standard error is closed.
+        yield
+        return
     stream = sys.stderr
     shown = open(  # noqa: SIM115  (closing it may fail)
-        os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace"
+        copy, "w", buffering=1, encoding="utf-8", errors="backslashreplace"
     )
     with tempfile.TemporaryFile() as written:
         os.dup2(written.fileno(), 2)
