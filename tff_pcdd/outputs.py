@@ -50,7 +50,7 @@ def install(*, prints_results: bool = True) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     for name in ["stderr"] if prints_results else ["stdout", "stderr"]:
         stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper):
+        if isinstance(stream, io.TextIOWrapper) and not isinstance(stream, _Quiet):
             encoding = stream.encoding
             # The former object must not close the buffer when it is deleted.
             stream = _Quiet(

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.cli.conftest import ROOT
 from tff_pcdd import __version__, machine, methods, stack
 from tff_pcdd.cli import completion, doctor, front_door, gpu_check
 from tff_pcdd.runtime import launcher
@@ -30,6 +31,26 @@ def test_it_lists_its_programs(arguments, capsys):
     status, out, err = called(capsys, *arguments)
     assert (status, err) == (0, "")
     assert re.findall(r"^  (\w+) +[A-Z].*\.$", out, re.M) == [*front_door.PROGRAMS]
+
+
+def test_help_of_a_program(capsys, monkeypatch):
+    seen = []
+    from tff_pcdd.cli import compare
+
+    monkeypatch.setattr(compare, "run", lambda: seen.append(front_door.sys.argv))
+    monkeypatch.setattr(front_door.sys, "argv", [])
+    assert called(capsys, "help", "compare")[0] == 0
+    assert seen == [["compare", "--help"]]
+
+
+@pytest.mark.parametrize("redirection", ["", "2>&-"])
+def test_streams_that_are_ascii_or_closed(redirection):
+    """The help has an ellipsis."""
+    env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    words = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-m", "tff_pcdd"]
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"usage: tff-pcdd PROGRAM --FLAG=VALUE \\u2026\n")
 
 
 def test_versions(capsys):

@@ -41,7 +41,11 @@ def run(argv: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: there is no such program, or the program ends with a status.
     """
+    if argv is None:
+        outputs.install()
     arguments = list(sys.argv if argv is None else argv)[1:]
+    if arguments[:1] == ["help"] and arguments[1:] and arguments[1] in PROGRAMS:
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         with outputs.printing("tff-pcdd"):
             print(_help())
