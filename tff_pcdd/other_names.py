@@ -34,7 +34,9 @@ _OTHER_NAMES: dict[tuple[str, ...], str] = {
     ("model",): "arch architecture net network backbone model_name",
     ("seed", "seeds"): "random_seed manual_seed rng_seed global_seed",
     ("eval_every",): "eval_interval test_every eval_frequency eval_freq evaluate_every test_freq",
-    ("output_dir", "run_dir"): "out output outdir out_dir save_dir log_dir logdir logs result_dir",
+    ("output_dir", "export_dir", "run_dir"): (
+        "out output outdir out_dir output_dir save_dir log_dir logdir logs result_dir"
+    ),
     ("run_dir",): "dir run directory checkpoint checkpoint_dir model_dir ckpt",
     ("export_dir",): "export_path",
     ("checkpoint_round",): "round step",

@@ -206,11 +206,15 @@ def test_completion_needs_no_tensorflow_and_names_its_shells(capsys):
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "_tff_pcdd_values()" in ran.stdout
-    for arguments in ((), ("fish",), ("bash", "zsh")):
+    for arguments, reason in (
+        ((), "name bash or zsh"),
+        (("fish",), "fish: choose one of bash, zsh"),
+        (("bash", "zsh"), "bash zsh: choose one of bash, zsh"),
+    ):
         with pytest.raises(SystemExit):
             completion.run(["completion", *arguments])
         out, err = capsys.readouterr()
         assert out == ""
-        assert err == f"completion: error: {' '.join(arguments)}: choose one of bash, zsh\n"
+        assert err == f"completion: error: {reason}\n"
     completion.run(["completion", "--help"])
     assert "tff-pcdd completion bash >" in capsys.readouterr().out

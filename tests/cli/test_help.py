@@ -90,8 +90,8 @@ def test_defaults_that_differ_between_components_are_all_shown(help_of):
     ("topic", "hint"),
     [
         ("fedgella", "did you mean --help=fedgela"),
-        ("lr", "did you mean --help=client_learning_rate?"),
-        ("x", ""),
+        ("lr", "did you mean --help=client_learning_rate?\n"),
+        ("x", "; --help lists all names\n"),
     ],
 )
 def test_an_unknown_topic_is_refused(topic, hint, call_here):

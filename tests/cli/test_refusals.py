@@ -73,8 +73,8 @@ TRAIN = [
             "mu": "fedprox_mu",
         }.items()
     ),
-    (["--rounds"], "rounds"),
-    (["fedavg"], "unexpected argument 'fedavg'; flags start with --"),
+    (["fedavg"], "unexpected argument 'fedavg'; flags start with --\n"),
+    (["rounds=2"], "unexpected argument 'rounds=2'; flags start with --; did you mean --rounds=2?"),
     (["--flagfile=/no/such/file"], "/no/such/file"),
     (["--flagfile=a\0b"], "--flagfile=a\\x00b: cannot be read: embedded null byte"),
     (["--" + "x" * 10_000], "a flag is unknown, and its name is too long to be shown"),
@@ -163,7 +163,8 @@ OTHERS = [
         ["--partitions=iid,class:2", "--min_samples=2"],
         "--min_samples=2: applies only with --partition=dirichlet",
     ),
-    ("sweep", [], "--grid: is required"),
+    ("sweep", [], "--grid: is required, or --algorithms to tune several methods\n"),
+    ("export", ["--out=x"], "--out: there is no such flag; did you mean --export_dir?"),
     ("sweep", ["--grid=learning_rate=1"], "--grid=learning_rate=1: must be a flag of tasks.train"),
     ("sweep", ["--grid=rounds"], "--grid=rounds: must be a flag of tasks.train"),
     ("sweep", ["--grid=seed=0,1"], "--grid=seed=0,1: must be a flag of tasks.train"),
@@ -324,6 +325,17 @@ def test_a_long_list_of_names_is_cut_between_names(call_here, tmp_path):
     assert err.endswith("; did you mean fedgela, fedrod, fedavg?\n")
     start, end = err.partition("choose one of ")[2].partition("; did")[0].split(" … ")
     assert {*start.split(", "), *end.split(", ")} < {*methods.names()}
+
+
+@pytest.mark.parametrize(
+    ("program", "flags", "message"),
+    [
+        ("train", ["--rounds"], "--rounds: is given without a value\n"),
+        ("report", [], "--run_dir: give one of --run_dir, --comparison_dir and --sweep_dir\n"),
+    ],
+)
+def test_what_is_missing_is_named(program, flags, message, call_here):
+    check(call_here(program, *flags), program, message)
 
 
 @pytest.mark.parametrize("program", ["train", "compare", "partition"])

@@ -141,7 +141,7 @@ def test_what_is_no_run(tmp_path):
     (tmp_path / "comparison" / "comparison.csv").write_text("a,b\n1,2\n")
     with pytest.raises(DataError, match=r"comparison\.csv is damaged"):
         write_report(comparison_dir=tmp_path / "comparison")
-    with pytest.raises(SettingError, match="either"):
+    with pytest.raises(SettingError, match="give one of"):
         write_report()
 
 

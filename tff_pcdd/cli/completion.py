@@ -132,5 +132,6 @@ def run(argv: Sequence[str] | None = None) -> None:
             print(script(arguments[0]), end="")
     else:
         given = " ".join(arguments)
-        print(f"completion: error: {shown(given)}: {one_of(given, _SHELLS)}", file=sys.stderr)
+        reason = f"{shown(given)}: {one_of(given, _SHELLS)}" if given else "name bash or zsh"
+        print(f"completion: error: {reason}", file=sys.stderr)
         sys.exit(2)

@@ -209,7 +209,10 @@ class Flags:
             reason = "a flag is unknown, and its name is too long to be shown"
             raise SettingError("", None, reason) from None
         if rest[1:]:
-            raise SettingError("", None, f"unexpected argument {rest[1]!r}; flags start with --")
+            name = rest[1].partition("=")[0]
+            meant = other_names.question([rest[1]] if name in self.names() else [], "--")
+            reason = f"unexpected argument {rest[1]!r}; flags start with --{meant}"
+            raise SettingError("", None, reason)
 
     def _further_unknown(self, name: str, arguments: Sequence[str]) -> list[str]:
         """The unknown flags among arguments besides the first one; only a few of many."""

@@ -155,7 +155,8 @@ def part(flags: Flags, topic: str) -> str:
         known = [*flags.names(), *flags.groups]
         known += itertools.chain(*(registry.names() for registry in _registries(flags)))
         meant = other_names.question(other_names.similar(name, known), "--help=")
-        reason = f"--help={topic}: there is nothing of that name{meant}; --help lists all names"
+        advice = meant or "; --help lists all names"
+        reason = f"--help={topic}: there is nothing of that name{advice}"
         raise SettingError("", None, reason)
     return "\n\n".join(found)
 

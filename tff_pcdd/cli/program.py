@@ -207,4 +207,6 @@ def _lacking_memory(text: str) -> str:
 
 def _shown_by_absl(error: absl_flags.Error) -> str:
     """An error about a flag, or a flagfile, without absl's own heading."""
-    return str(error).removeprefix("ERROR:: ").removeprefix("flag ")
+    text = str(error).removeprefix("ERROR:: ").removeprefix("flag ")
+    lacking = text.removeprefix("Missing value for flag ")
+    return text if lacking == text else f"{lacking}: is given without a value"

@@ -114,7 +114,8 @@ def read_grid(flags: Flags) -> Grid:
             over methods.
     """
     flags.refuse_given(_ONLY_METHODS, "applies only with --algorithms")
-    flags.required("grid")
+    if not flags["grid"]:
+        raise SettingError("grid", None, "is required, or `algorithms` to tune several methods")
     return method_grids.parse(flags, [flags["algorithm"]])
 
 

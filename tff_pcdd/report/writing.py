@@ -86,7 +86,7 @@ def write_report(
     )
     given = [(path, make) for path, make in makers if path is not None]
     if len(given) != 1:
-        reason = "give either this setting, comparison_dir or sweep_dir"
+        reason = "give one of `run_dir`, `comparison_dir` and `sweep_dir`"
         raise SettingError("run_dir", run_dir, reason)
     [(place, make)] = given
     directory = Directory(Path(place), compare_checkpoints)
