@@ -49,6 +49,18 @@ def test_another_file_can_be_named(tmp_path):
     assert write_report(run_dir=tmp_path / "run", output_file=path).path == path
     assert path.is_file()
     assert not (tmp_path / "run" / "report.html").exists()
+    first = path.read_bytes()
+    assert write_report(run_dir=tmp_path / "run", output_file=path).path.read_bytes() == first
+
+
+@pytest.mark.parametrize("name", ["summary.json", "notes.html"])
+def test_no_other_file_is_replaced(tmp_path, name):
+    make_run(tmp_path)
+    path = tmp_path / name
+    path.write_text("{}")
+    with pytest.raises(SettingError, match="is no page of tff_pcdd; name another file"):
+        write_report(run_dir=tmp_path, output_file=path)
+    assert path.read_text() == "{}"
 
 
 @pytest.mark.parametrize("name", ["", "pipe", "\0", "\ud800", "x" * 5000, "broken"])

@@ -74,7 +74,7 @@ def write_report(
 
     Raises:
         SettingError: the directory holds no run, no comparison or no sweep, or the path of the
-            report is that of something other than a file.
+            report is that of something other than a file or such a report.
         DataError: its config.json, comparison.csv or sweep.csv is damaged.
         WriteError: the report cannot be written.
     """
@@ -148,8 +148,6 @@ def write_index(runs_dir: str | os.PathLike, output_file: str | os.PathLike | No
         raise SettingError("runs_dir", root, "is not a directory")
     path = Path(output_file) if output_file else root / INDEX
     _check_output(path)
-    if path.is_file() and _MARK not in files.read_bytes(path):
-        raise SettingError("output_file", path, "is no page of tff_pcdd; name another file")
     values = index_page.content(root)
     sections = [("overlay", "Learning curves"), ("runs", "Runs, comparisons and sweeps")]
     _write(path, pages.render("index.html", {**values, "sections": sections}))
@@ -203,7 +201,7 @@ def _write_runs(directory: Directory) -> None:
 
 
 def _check_output(path: Path) -> None:
-    """Refuses paths of directories, devices and pipes, and texts that are no paths."""
+    """Refuses paths of directories, devices and pipes, other files, and texts that are no paths."""
     try:
         usable = stat.S_ISREG(path.stat().st_mode)
     except FileNotFoundError:
@@ -212,6 +210,8 @@ def _check_output(path: Path) -> None:
         usable = False
     if not usable:
         raise SettingError("output_file", path, "is not the path of a file")
+    if path.is_file() and _MARK not in files.read_bytes(path):
+        raise SettingError("output_file", path, "is no page of tff_pcdd; name another file")
 
 
 def _run(directory: Directory, refresh: int = 0) -> str:
