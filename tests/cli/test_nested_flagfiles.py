@@ -380,6 +380,16 @@ def test_a_typing_error_in_a_flagfile_of_others_is_one(folder):
         parsed(train, "--flagfile=presets/mine.flags")
 
 
+def test_a_line_without_an_equals_sign_is_answered_with_one(folder):
+    (folder / "mine.flags").write_text("--rounds 3\n")
+    reason = r"rounds 3: there is no such flag; write --rounds=3$"
+    with pytest.raises(SettingError, match=reason):
+        parsed(train, "--flagfile=presets/mine.flags")
+    (folder / "mine.flags").write_text("--fast and loose\n")
+    with pytest.raises(SettingError, match="fast and loose: there is no such flag; --help lists"):
+        parsed(train, "--flagfile=presets/mine.flags")
+
+
 def test_names_in_a_list_keep_their_commas(tmp_path):
     """Those of columns, for example; a text is taken as it is."""
     path = tmp_path / "a.toml"

@@ -180,7 +180,7 @@ class _Reader:
             if name not in followed and name.removeprefix("no") not in followed:
                 given = shown(f"{name}={value}", 120)
                 if self._program is not None and (unknown := self._program.unknown(name)):
-                    raise SettingError(self._flag, text, f"{given}: {unknown}")
+                    raise SettingError(self._flag, text, f"{given.removesuffix('=')}: {unknown}")
                 raise SettingError(
                     self._flag,
                     text,

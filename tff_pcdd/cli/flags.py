@@ -233,6 +233,10 @@ class Flags:
         reason = "there is no such flag"
         if moved := _MOVED.get(name):
             return f"{reason}; {moved}"
+        # A line of a flagfile.
+        first, _, value = name.partition(" ")
+        if value and first in self.names():
+            return f"{reason}; write --{first}={value.strip()}"
         # Not at the top, because the programs import this module.
         from tff_pcdd.cli import other_programs
 
