@@ -4,6 +4,9 @@ import re
 
 import pytest
 
+from tff_pcdd.settings import describe
+from tff_pcdd.training import ExperimentConfig, RunOptions
+
 PROGRAMS = ["train", "compare", "sweep", "evaluate", "export", "partition", "benchmark"]
 
 
@@ -54,6 +57,19 @@ def test_it_has_what_most_runs_need_and_the_names_of_the_rest(program, wanted, h
     assert f"--helpfull lists all {len(everything)} flags" in text
     for name in ("fedgela", "dirichlet", "svhn_cropped", "resnet18", "Aggregation", "ray"):
         assert re.search(rf"\b{name}\b", text), name
+
+
+def test_names_are_not_broken_in_two_lines(help_of):
+    """A line ends behind a bar, or where a space was."""
+    text = help_of("train", "--helpfull")
+    lines = [line.strip() for line in text.splitlines()]
+    joined = " ".join(lines).replace("| ", "|")
+    for cls in (ExperimentConfig, RunOptions):
+        for setting in describe(cls):
+            assert " ".join(setting.help.split()) in joined, setting.name
+            if setting.chosen_by not in (None, "algorithm"):
+                owners = "|".join(setting.applies_to)
+                assert f"Only with --{setting.chosen_by}={owners}." in joined, setting.name
 
 
 def test_a_topic_is_a_group_a_component_or_a_flag(help_of):

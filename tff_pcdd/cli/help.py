@@ -60,6 +60,8 @@ _SYNTAX = (
     "--no<flag> switches off a Boolean flag; --flagfile=PATH or --config=PATH.toml reads a file."
 )
 _WIDTH = 96
+# Where a line may end: at spaces, and between the names of components.
+_BREAKS = re.compile(r"(\s+|(?<=\w\|)(?=\w))")
 # Lines of a text that fits two screens.
 _TWO_SCREENS = 100
 
@@ -187,9 +189,9 @@ def _group(flags: Flags, heading: str, names: Iterable[str]) -> str:
 
 def _describe(flags: Flags, name: str) -> str:
     """A flag with its default, and what it means."""
-    text = textwrap.fill(
-        flags.about(name), _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6
-    )
+    wrapper = textwrap.TextWrapper(_WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    wrapper.wordsep_re = _BREAKS
+    text = wrapper.fill(flags.about(name))
     default = flags.default(name)
     return f"  --{name}{f' [{default}]' if default else ''}\n{text}"
 
