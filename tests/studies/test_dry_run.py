@@ -73,10 +73,16 @@ def test_a_run_in_one_line(settings, line):
 
 
 def test_text():
-    config = ExperimentConfig.from_settings(
-        dataset="shakespeare", data_dir="/not/there", partition="natural", model="lstm", rounds=7
-    )
-    assert dry_run.describe(config).startswith("fedavg seed 0: shakespeare, 7 rounds, lstm, ")
+    for rounds, shown in ((7, "7 rounds"), (1, "1 round")):
+        config = ExperimentConfig.from_settings(
+            dataset="shakespeare",
+            data_dir="/not/there",
+            partition="natural",
+            model="lstm",
+            rounds=rounds,
+        )
+        line = dry_run.describe(config)
+        assert line.startswith(f"fedavg seed 0: shakespeare, {shown}, lstm, ")
 
 
 @pytest.mark.integration

@@ -157,9 +157,10 @@ def describe(config: ExperimentConfig) -> str:
     size = f"{parameters:,} parameters before the head"
     if not config.data.source.inputs_are_known:
         size = "for inputs whose shape is known once the data are read"
+    rounds = config.training.rounds
     return (
         f"{config.method_title} seed {config.seed}: {config.data.describe()}, "
-        f"{config.training.rounds} rounds, {config.model.backbone.name}, "
+        f"{rounds} round{'s' * (rounds > 1)}, {config.model.backbone.name}, "
         f"{size}{_changed(config)}"
     )
 
