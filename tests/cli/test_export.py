@@ -75,8 +75,8 @@ def check(result, message):
         (["--clients=7"], "--clients=7: there is no client '7'; the 5 clients are 0, 1, 2, 3, 4"),
         (
             ["--temperature=fitted"],
-            "--temperature=fitted: the run held no samples out; train with "
-            "--validation_fraction=0.2 (tasks.train)\n",
+            "--temperature=fitted: the run held no samples out; train with --validation_fraction "
+            "of tasks.train, such as 0.2\n",
         ),
         (["--checkpoint_round=9"], "no checkpoint of round 9"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Container, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from absl import flags as absl_flags
 from tff_pcdd import methods, other_names
 from tff_pcdd.cli import flagfiles
 from tff_pcdd.errors import SettingError
+from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.settings import Setting, describe, objection_to_type, registries, split_names
 
 if TYPE_CHECKING:
@@ -379,9 +381,13 @@ _NAME = re.compile(r"(?<![\w\-/.,:='\"{}])(`?)([a-z][a-z0-9_]*)\1(?![\w\-/'\":}]
 def as_typed(text: str, flags: Container[str]) -> str:
     """A text about settings, as an error or a warning, with its flags as they are typed.
 
+    A setting of runs in backticks that is no flag of the program is one of `tasks.train`.
+
     Example:
         >>> as_typed("with `overwrite`, or set num_clients=3; rounds", {"overwrite", "num_clients"})
         'with --overwrite, or set --num_clients=3; rounds'
+        >>> as_typed("train with fewer `rounds`", {"overwrite"})
+        'train with fewer --rounds of tasks.train'
     """
 
     def spelled(found: re.Match[str]) -> str:
@@ -389,9 +395,16 @@ def as_typed(text: str, flags: Container[str]) -> str:
         # A bare name in a list may be a column of a table.
         listed = text.endswith((", ", "there are "), 0, found.start())
         is_setting = tick or equals or ("_" in name and not listed)
+        if tick and name not in flags and name in _training_settings():
+            return f"--{name} of tasks.train"
         return f"--{name}{equals}" if is_setting and name in flags else found[0]
 
     return _NAME.sub(spelled, text)
+
+
+@functools.cache
+def _training_settings() -> frozenset[str]:
+    return frozenset(setting.name for setting in describe(ExperimentConfig))
 
 
 def shown(error: SettingError, flags: Container[str]) -> str:

@@ -80,7 +80,7 @@ def check_temperature(options: ExportOptions, *, has_held_out: bool) -> None:
         SettingError: the run held no samples out.
     """
     if options.temperature == "fitted" and not has_held_out:
-        reason = "the run held no samples out; train with --validation_fraction=0.2 (tasks.train)"
+        reason = "the run held no samples out; train with `validation_fraction`, such as 0.2"
         raise SettingError("temperature", options.temperature, reason)
 
 

@@ -205,8 +205,7 @@ def _export(
         if uncertain:
             _logger.warning(
                 "%s: the temperature is fitted to too few held-out samples to be better than none "
-                "for sure; train with a larger --validation_fraction (tasks.train), or choose "
-                "temperature=none",
+                "for sure; train with a larger `validation_fraction`, or choose temperature=none",
                 text.listed(uncertain),
             )
 
