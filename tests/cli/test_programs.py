@@ -112,7 +112,8 @@ def test_a_finished_run_is_only_read(trained, call_here):
 
 def test_evaluate(trained, succeed):
     directory, _, _ = trained
-    printed = succeed("evaluate", f"--run_dir={directory}")
+    printed = succeed("evaluate", f"--run_dir={directory}/")
+    assert printed.endswith(f"after round 8; by client in {directory}/evaluation.json\n")
     results = json.loads((directory / "evaluation.json").read_text())
     assert results["round"] == 8
     final = summary(directory)
@@ -303,6 +304,19 @@ def test_help_answers_without_tensorflow(name, call):
     absent = {"compare": ["--algorithm", "--seed"], "partition": ["--rounds", "--model_seed"]}
     for flag in absent.get(name, []):
         assert not any(line.strip().split(" ")[0] == flag for line in lines), flag
+
+
+def test_results_may_lie_in_the_home_directory(call_here, monkeypatch, tmp_path):
+    """After an equals sign, shells leave the tilde as it is."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    status, _, err = call_here("partition", "--num_clients=5", "--output_dir=~/a/b")
+    assert status == 0, err
+    assert os.listdir(tmp_path) == ["home"]
+    assert "partition.csv" in os.listdir(tmp_path / "home/a/b")
+    (tmp_path / "home/c").mkdir()
+    status, _, err = call_here("report", "--comparison_dirs=~/a,~/c", "--output_dir=~/d")
+    assert (status, f"--comparison_dirs={tmp_path}/home/a: holds no comparison" in err) == (2, True)
 
 
 def test_help_of_a_console_script():

@@ -50,6 +50,7 @@ TRAIN = [
         "did you mean --rounds? --sed: there is no such flag; did you mean --seed?\n",
     ),
     (["--num-clients=3"], "--num-clients: there is no such flag; did you mean --num_clients"),
+    (["--no-report"], "--no-report: there is no such flag; write --noreport\n"),
     (["--jit_compile"], "--jit_compile: there is no such flag; write --compile=step"),
     (["--nojit_compile"], "--nojit_compile: there is no such flag; write --compile=off"),
     *(
@@ -109,6 +110,11 @@ OTHERS = [
     ("compare", ["--seeds=0,x"], "--seeds=0,x: must be integers from 0"),
     ("compare", ["--seeds=-1"], "--seeds=-1: must be integers from 0"),
     ("compare", ["--seeds="], "--seeds: is required"),
+    (
+        "compare",
+        ["--algorithms=all,local"],
+        "--algorithms=all,local: all stands alone; --baselines adds those that are not federated\n",
+    ),
     ("compare", ["--algorithms="], "--algorithms: is required"),
     (
         "compare",

@@ -82,6 +82,11 @@ def read_algorithms(flags: Flags) -> list[str]:
     added = [name for name in baselines if with_baselines and name not in given]
     if given == ["all"]:
         return [name for name in methods.names() if name not in baselines] + added
+    if "all" in given:
+        reason = "all stands alone"
+        if "baselines" in flags and not with_baselines:
+            reason += "; `baselines` adds those that are not federated"
+        raise SettingError("algorithms", ",".join(given), reason)
     unknown = [name for name in given if name not in methods.names()]
     if unknown:
         reason = f"there is no {', '.join(unknown)}; {one_of(unknown, methods.names())}"

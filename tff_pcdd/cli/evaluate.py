@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from tff_pcdd import heavy, measures, stages, tables
 from tff_pcdd.cli import experiments, program, report
@@ -18,6 +19,7 @@ from tff_pcdd.cli.flags import Flags
 from tff_pcdd.methods import head_calibration
 from tff_pcdd.settings import describe
 from tff_pcdd.training import ExperimentConfig, RunOptions
+from tff_pcdd.training.file_names import EVALUATION
 from tff_pcdd.training.run_directory import check_calibration, read_config
 
 # Run options without a meaning after the last round.
@@ -71,7 +73,7 @@ def main(flags: Flags) -> None:
         print(f"calibration error, {model}: {before} %, with temperature {after} %")
     if results.get("diverged"):
         print("diverged: these results are not usable")
-    print(f"after round {results['round']}; by client in {run_dir}/evaluation.json")
+    print(f"after round {results['round']}; by client in {Path(run_dir, EVALUATION)}")
 
 
 def _calibrate(flags: Flags, config: ExperimentConfig, run_dir: str, options: RunOptions) -> None:

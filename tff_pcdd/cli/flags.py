@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Collection, Container, Sequence
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,12 @@ _RESERVED = ("flagfile", "config", "undefok", "h", "help", "helpshort", "helpful
 
 # The most unknown flags that an error names.
 _MOST_UNKNOWN = 3
+
+# The values of a Boolean flag.
+_SWITCH = ["true", "false"]
+
+# Ends of the names of flags that are paths of results, unless they are settings.
+_RESULTS = ("_dir", "_dirs", "_file")
 
 # The types of flags as absl calls them; all others are texts.
 _KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float}
@@ -235,6 +242,9 @@ class Flags:
         reason = "there is no such flag"
         if moved := _MOVED.get(name):
             return f"{reason}; {moved}"
+        plain = name.replace("-", "_").removeprefix("no_")
+        if plain != name.replace("-", "_") and plain in self and self.choices(plain) == _SWITCH:
+            return f"{reason}; write --no{plain}"
         # A line of a flagfile.
         first, _, value = name.partition(" ")
         if value and first in self.names():
@@ -282,8 +292,17 @@ class Flags:
         return str(name) in self._values
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a flag; the default if it was not given."""
-        return self._values[name].value
+        """The value of a flag; the default if it was not given.
+
+        The home directory stands for `~` at the beginning of a path of results, as it does in
+        settings that are paths: shells replace it in `--output_dir ~/runs`, and not after "=".
+        """
+        value = self._values[name].value
+        if name in self.settings or not value or not name.endswith(_RESULTS):
+            return value
+        if isinstance(value, list):
+            return [os.path.expanduser(path) for path in value]
+        return os.path.expanduser(value)
 
     def is_given(self, name: str) -> bool:
         """Whether the command line or a flagfile names the flag."""
@@ -355,7 +374,7 @@ class Flags:
         """The values of a flag that has a fixed set of them; empty for others."""
         parser = self._values[name].parser
         if isinstance(parser, absl_flags.BooleanParser):
-            return ["true", "false"]
+            return _SWITCH
         return list(getattr(parser, "enum_values", ()))
 
     def usage(self, name: str) -> str:

@@ -47,7 +47,7 @@ def lacking(arguments: Sequence[str]) -> str | None:
         The start of an error; None if nothing is missing.
     """
     for flag, value in flagfiles.flags(arguments):
-        if flag in _DIRECTORIES and (names := imports.missing(Path(value))):
+        if flag in _DIRECTORIES and (names := imports.missing(Path(value).expanduser())):
             missing = " ".join(f"--import={name}" for name in names)
             return f"{missing}: is needed for {value}, which was made with it"
     return None
