@@ -14,6 +14,7 @@ from tests.data.refusals import refuses
 from tests.training.runs import StoppedError, assert_same_run, rows, stopped_in_round
 from tff_pcdd import measures, models
 from tff_pcdd.errors import DataError
+from tff_pcdd.federated import LocalWork
 from tff_pcdd.federated.records import ClientState
 from tff_pcdd.measures import ACCURACY, HELD_OUT
 from tff_pcdd.training import (
@@ -522,9 +523,25 @@ def test_drawn_weights_may_be_given(compute):
     with Simulation(config, compute=compute) as drawn:
         weights = drawn.state.weights
         losses.append(drawn.next_round()["train_loss"])
-    with Simulation(config, initial=InitialWeights(weights), compute=compute) as given:
+    initial = InitialWeights(weights, trained=False)
+    with Simulation(config, initial=initial, compute=compute) as given:
         losses.append(given.next_round()["train_loss"])
     assert losses[0] == losses[1]
+
+
+def test_a_run_that_has_trained_nothing_hands_on_drawn_weights(options, tmp_path, monkeypatch):
+    """Its method and its calibrated model go on as equals, as in a run with the same seeds."""
+    config = of("fedavg", head_calibration="creff", creff_epochs=2, creff_matching_steps=1)
+    drawn, other = (config.with_settings(model_seed=seed, rounds=1) for seed in (9, 0))
+    with monkeypatch.context() as patch:
+        # All clients drop out.
+        patch.setattr(LocalWork, "drops_out", lambda work, seed: True)
+        run_experiment(drawn, tmp_path / "drawn", options)
+    run_experiment(drawn, tmp_path / "plain", options)
+    warm = other.with_settings(warm_start=str(tmp_path / "drawn"))
+    run_experiment(warm, tmp_path / "warm", options)
+    found, wanted = (rows(tmp_path / name)[0]["train_loss"] for name in ("warm", "plain"))
+    assert found == wanted
 
 
 def test_a_simulation_does_not_ignore_the_setting(trained, compute):

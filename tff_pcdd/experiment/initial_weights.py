@@ -21,7 +21,7 @@ from tff_pcdd.methods.calibrated import Calibrated
 
 @dataclasses.dataclass(frozen=True)
 class InitialWeights:
-    """The trained weights of another simulation, of the same method or of another one.
+    """The weights of another simulation, of the same method or of another one.
 
     Attributes:
         weights: the server's weights, as `simulation.state.weights`.
@@ -29,11 +29,14 @@ class InitialWeights:
             `personal` and `participations` are used. Without effect unless both methods keep
             variables at the clients.
         source: where the weights are from, for errors.
+        trained: False for weights before the first round; with a head calibration, the method and
+            the global model then start with the same weights.
     """
 
     weights: Mapping[str, Sequence[Any]]
     clients: Mapping[int, ClientState] = dataclasses.field(default_factory=dict)
     source: str = "initial"
+    trained: bool = True
 
     def fitting(self, spec: TrainingSpec, num_clients: int) -> InitialWeights:
         """The same weights, without states of clients if the method keeps no variables there.
@@ -74,14 +77,9 @@ class InitialWeights:
         """
         weights = [(name, [*self.weights.get(name, ())]) for name in state.weights]
         own = state.server
-        if isinstance(method, Calibrated) and self._are_others(state.weights):
+        if isinstance(method, Calibrated) and self.trained:
             own = tf.nest.map_structure(np.asarray, ordered(method.given_weights(own)))
         return state._replace(weights=OrderedDict(weights), server=own)
-
-    def _are_others(self, drawn: Mapping[str, Sequence[Any]]) -> bool:
-        """Whether they differ from those before the first round, which may be given too."""
-        pairs = zip(self.weights["trainable"], drawn["trainable"], strict=True)
-        return not all(np.array_equal(*pair) for pair in pairs)
 
 
 def as_trained(state: ServerState, spec: TrainingSpec) -> Mapping[str, Sequence[Any]]:

@@ -6,6 +6,7 @@ JSON are read from it, and no code of its method is needed.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import re
@@ -23,6 +24,7 @@ from tff_pcdd.training.file_names import CHECKPOINTS, CLIENT_STATES
 from tff_pcdd.training.manifests import Manifest
 
 if TYPE_CHECKING:
+    from tff_pcdd.experiment.initial_weights import InitialWeights
     from tff_pcdd.experiment.simulation import Simulation
     from tff_pcdd.training.disk_store import DiskStore
 
@@ -34,7 +36,9 @@ _SETTING = "warm_start"
 # first one of earlier versions, which had no names.
 _SERVER = re.compile(r"server/weights/(\w+)/\d{1,6}")
 _CLIENT = re.compile(r"(clients/\d{1,9}/)?(personal/\d{1,6}|participations)")
-_WANTED = re.compile(f"{_SERVER.pattern}|{_CLIENT.pattern}|arr_0")
+# Runs with a head calibration say whether they have trained the weights.
+_TRAINED = "server/server/trained"
+_WANTED = re.compile(f"{_SERVER.pattern}|{_CLIENT.pattern}|{_TRAINED}|arr_0")
 
 
 def check(runs: Iterable[tuple[ExperimentConfig, Path]], *, overwrite: bool) -> None:
@@ -77,11 +81,9 @@ def start(simulation: Simulation, run_dir: str, data: str) -> str:
         SettingError: the directory cannot be used, or the weights do not fit the network.
         DataError: a file is damaged.
     """
-    from tff_pcdd.experiment.initial_weights import InitialWeights
-
     manifest = _find(run_dir)
     try:
-        weights, clients = _read(_path(run_dir), manifest)
+        initial = _read(run_dir, manifest)
     except DataError:
         raise
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
@@ -89,14 +91,14 @@ def start(simulation: Simulation, run_dir: str, data: str) -> str:
         raise SettingError(_SETTING, run_dir, reason) from None
     with simulation.spec.outline() as net:
         keeps = bool(net.kept)
-    if keeps and clients and manifest.run.get("data") != data:
+    if keeps and initial.clients and manifest.run.get("data") != data:
         _logger.warning(
             "%s=%s: what its clients keep is not used, because the clients or their samples differ",
             _SETTING,
             run_dir,
         )
-        clients = {}
-    simulation.start_with(InitialWeights(weights, clients, run_dir))
+        initial = dataclasses.replace(initial, clients={})
+    simulation.start_with(initial)
     return manifest.arrays
 
 
@@ -133,13 +135,12 @@ def _newest_intact(run_dir: str) -> Manifest:
     raise SettingError(_SETTING, run_dir, reason)
 
 
-def _read(
-    directory: Path, manifest: Manifest
-) -> tuple[dict[str, list[np.ndarray]], Mapping[int, ClientState]]:
-    """The server's weights by placement, and the states of clients that keep variables."""
-    from tff_pcdd.experiment.initial_weights import with_variables
+def _read(run_dir: str, manifest: Manifest) -> InitialWeights:
+    """The weights in a checkpoint, with the states of clients that keep variables."""
+    from tff_pcdd.experiment.initial_weights import InitialWeights, with_variables
     from tff_pcdd.training.disk_store import DiskStore
 
+    directory = _path(run_dir)
     path = manifests.arrays_path(directory / CHECKPOINTS, manifest.round)
     arrays = _load(path, manifest.arrays)
     groups = sorted({match[1] for name in arrays if (match := _SERVER.fullmatch(name))})
@@ -152,7 +153,8 @@ def _read(
         store = DiskStore(lambda client: None, directory / CLIENT_STATES)
         store.restore(manifest.clients, [])
         clients = _OnDisk(store)
-    return weights, with_variables(clients)
+    trained = bool(arrays[_TRAINED].item()) if _TRAINED in arrays else True
+    return InitialWeights(weights, with_variables(clients), run_dir, trained)
 
 
 def _load(path: Path, checksum: str) -> dict[str, np.ndarray]:
