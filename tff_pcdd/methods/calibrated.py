@@ -296,12 +296,11 @@ class Calibrated:
         return not any(map(self.method.overrides, _OWN_STEP))
 
     def update(self, net: Network, client: Client) -> list[tf.Tensor]:
+        changes = Method.update(self.method, net, client)
         if self._is_mean:
-            return Method.update(self.method, net, client)
-        anchors, _ = self._split(client.anchor)
-        copies, _ = self._split(net.shared.trainable)
-        changes = [w - anchor for w, anchor in zip(copies, anchors, strict=True)]
-        return self._join(changes, self.method.update(self._trained(net), self._client(client)))
+            return changes
+        copies, _ = self._split(changes)
+        return self._join(copies, self.method.update(self._trained(net), self._client(client)))
 
     def weight(self, client: Client) -> tf.Tensor:
         return self.method.weight(self._client(client))
@@ -384,12 +383,8 @@ class Calibrated:
         retrained, calibration = self.calibration.retrain(
             tuple(own[-2:]), tuple(copies[-2:]), self._others(server), self._others(sums)
         )
-        if not self._delayed:
-            kernel, bias = (
-                tf.where(moved, *pair) for pair in zip(retrained, copies[-2:], strict=True)
-            )
-            retrained = kernel, bias
-        copies = [*copies[:-2], *retrained]
+        pairs = zip(retrained, copies[-2:], strict=True)
+        copies[-2:] = retrained if self._delayed else [tf.where(moved, *pair) for pair in pairs]
         return self._join(copies, own), {**calibration, **flag, **self._named(state)}
 
     # A calibration of weights that the method has trained without one.
@@ -410,8 +405,7 @@ class Calibrated:
             initial: those before the first round.
             trained: those of the method without the calibration.
         """
-        flag = {"trained": tf.constant(True)} if self._delayed else {}
-        return {**initial, **flag, **self._named(trained)}
+        return self.given_weights({**initial, **self._named(trained)})
 
     def calibrate(
         self,
@@ -427,9 +421,8 @@ class Calibrated:
             sums: the sum of all clients' `head_sums`.
         """
         copies, own = self._split(weights)
-        head = tuple(own[-2:])
         retrained, state = self.calibration.retrain(
-            head, tuple(copies[-2:]), self._others(server), sums
+            tuple(own[-2:]), tuple(copies[-2:]), self._others(server), sums
         )
         return self._join([*copies[:-2], *retrained], own), {**server, **state}
 
