@@ -66,4 +66,4 @@ def translate(
         )
         return _interpreter.translate(tff.framework.to_call_dominant(block))
     # This inlines functions, without which GPUs could not be given data sets.
-    return _interpreter.translate(_native.compile_to_native(computation).to_building_block())
+    return _interpreter.translate(_native.compile_for_import(computation).to_building_block())

@@ -25,7 +25,7 @@ from typing import Any
 import tensorflow_federated as tff
 
 from tff_pcdd.runtime import _blocks
-from tff_pcdd.runtime._native import compile_to_native
+from tff_pcdd.runtime._native import compile_for_import
 
 _logger = logging.getLogger(__name__)
 
@@ -254,4 +254,4 @@ class Plan:
 
 def compile_plan(computation: tff.framework.ConcreteComputation) -> Plan:
     """Compiles a computation to TFF's native form and splits it."""
-    return Plan(compile_to_native(computation))
+    return Plan(compile_for_import(computation))
