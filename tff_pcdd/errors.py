@@ -42,19 +42,20 @@ class SettingError(ValueError):
         return f"{self.given}: {self.reason}"
 
 
-def one_of(value: Any, names: Iterable[str]) -> str:
+def one_of(value: Any, names: Iterable[str], *others: str) -> str:
     """The reason why a value that is none of some names is refused, with the name it resembles.
 
     Args:
-        value: the value, or a list of several of which none is one of the names.
+        value: the value.
         names: the names.
+        others: further values that are none of the names.
 
     Example:
         >>> one_of("fedgla", ["fedavg", "fedgela", "fedmr"])
         'choose one of fedavg, fedgela, fedmr; did you mean fedgela?'
         >>> one_of("sgd", ["fedavg", "fedgela", "fedmr"])
         'choose one of fedavg, fedgela, fedmr'
-        >>> one_of(["fedgla", "fedmt"], ["fedgela", "fedmr"])
+        >>> one_of("fedgla", ["fedgela", "fedmr"], "fedmt")
         'choose one of fedgela, fedmr; did you mean fedgela, fedmr?'
         >>> one_of("norm", [])
         'none is registered; import the module that registers it'
@@ -63,7 +64,7 @@ def one_of(value: Any, names: Iterable[str]) -> str:
     if not names:
         return "none is registered; import the module that registers it"
     meant: dict[str, None] = {}
-    for each in value if isinstance(value, list) else [value]:
+    for each in (value, *others):
         given = each[:100].lower() if isinstance(each, str) else ""
         meant |= dict.fromkeys(difflib.get_close_matches(given, names, n=1, cutoff=0.7))
     question = f"; did you mean {', '.join(meant)}?" if meant else ""

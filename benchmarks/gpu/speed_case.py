@@ -26,8 +26,6 @@ from tff_pcdd import federated, runtime
 from tff_pcdd.federated import TrainingSpec
 from tff_pcdd.models.backbone import registry
 
-registry.register(SimpleCNNWithProducts)
-
 # Rounds that count, after one that compiles and one that warms up.
 ROUNDS = 5
 
@@ -93,6 +91,7 @@ def memory() -> float | None:
 
 def main() -> None:
     """Measures all cases; an error of one is its note."""
+    registry.register(SimpleCNNWithProducts)
     fields, at_a_time, is_quick, cases = map(json.loads, sys.argv[1:])
     workload = Workload(**fields)
     context = create_context(at_a_time)

@@ -450,8 +450,9 @@ def test_terminal_tables_and_page_have_the_same_findings(monkeypatch, tmp_path):
     shown = comparison_page.content(Directory(tmp_path))["findings"]
     assert [each.line for each in shown][:2] == expected
     lines = [f"- {each.line}" for each in shown]
-    # Indented where a line goes on in the terminal.
-    assert " ".join(report.split()).endswith(" ".join(lines))
+    # Indented where a line goes on in the terminal, and with a note about another width.
+    note = "More --rounds continue in the same --output_dir; other settings need a new one."
+    assert " ".join(report.split()).endswith(" ".join([*lines, note]))
     text = (tmp_path / "comparison.md").read_text()
     _, heading, listed = text.partition("\n\n## Findings\n\n")
     assert heading
