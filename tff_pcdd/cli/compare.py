@@ -89,7 +89,8 @@ def read_algorithms(flags: Flags) -> list[str]:
         raise SettingError("algorithms", ",".join(given), reason)
     unknown = [name for name in given if name not in methods.names()]
     if unknown:
-        reason = f"there is no {', '.join(unknown)}; {one_of(unknown[0], methods.names(), *unknown[1:])}"
+        choices = one_of(unknown[0], methods.names(), *unknown[1:])
+        reason = f"there is no {', '.join(unknown)}; {choices}"
         raise SettingError("algorithms", ",".join(given), reason)
     return [*given, *added]
 

@@ -1,14 +1,9 @@
 """Compiles computations to the form in which all runtimes execute them."""
 
-from collections.abc import Iterator
-
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_pcdd.runtime import _tff_private
-
-# What TFF's compiler makes of a batch normalization and the activation behind it.
-_FUSED = b"_FusedBatchNormEx"
 
 
 def compile_to_native(
@@ -27,41 +22,12 @@ def compile_to_native(
 def compile_for_import(
     computation: tff.framework.ConcreteComputation,
 ) -> tff.framework.ConcreteComputation:
-    """As `compile_to_native`, but TensorFlow can import all graphs, which TFF's worker need not."""
-    compiled = compile_to_native(computation)
-    proto = tff.framework.ConcreteComputation.get_proto(compiled)
-    if _FUSED in proto.SerializeToString() and not all(map(_can_be_imported, _graphs(proto))):
-        return _without_fusion(computation)
-    return compiled
+    """As `compile_to_native`, whose options these are, but operations are not fused.
 
-
-def _graphs(proto: _tff_private.ComputationProto) -> Iterator[tf.compat.v1.GraphDef]:
-    """The graphs of a computation and of those inside it."""
-    if proto.DESCRIPTOR == _tff_private.TensorFlowProto.DESCRIPTOR:
-        graph_def = tf.compat.v1.GraphDef()
-        proto.graph_def.Unpack(graph_def)
-        yield graph_def
-        return
-    for field, value in proto.ListFields():
-        if field.message_type is not None:
-            for message in [value] if hasattr(value, "DESCRIPTOR") else value:
-                yield from _graphs(message)
-
-
-def _can_be_imported(graph_def: tf.compat.v1.GraphDef) -> bool:
-    """Whether TensorFlow imports a graph: of what it has fused, only multiples of 4 channels."""
-    try:
-        with tf.Graph().as_default():
-            tf.graph_util.import_graph_def(graph_def, name="")
-    except ValueError:
-        return False
-    return True
-
-
-def _without_fusion(
-    computation: tff.framework.ConcreteComputation,
-) -> tff.framework.ConcreteComputation:
-    """As `compile_to_native`, whose options these are, but operations are not fused."""
+    Of a batch normalization and the activation behind it, TFF's compiler makes an operation that
+    TensorFlow imports only for multiples of 4 channels. It fuses operations itself when it runs
+    them. TFF's worker imports no graphs.
+    """
     config = tf.compat.v1.ConfigProto()
     rewrites = config.graph_options.rewrite_options
     rewrites.memory_optimization = rewrites.AGGRESSIVE
