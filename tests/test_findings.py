@@ -460,7 +460,10 @@ def test_what_was_said_to_do_is_not_said_again():
         ),
         (
             "Next: the same command with --grid=local_epochs=1,2,4, which repeats no finished run.",
-            ["Several --grid may be given, one for each setting; none replaces another."],
+            [
+                "Another --grid continues in the same --output_dir. Several may be given, one for "
+                "each setting."
+            ],
         ),
     ],
 )

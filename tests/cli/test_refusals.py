@@ -201,7 +201,7 @@ OTHERS = [
     (
         "sweep",
         ["--algorithms=fedavg", "--halving=rates"],
-        "--halving=rates: value should be one",
+        "--halving=rates: choose one of same_rate, ",
     ),
     ("sweep", ["--grid=rounds=2", "--reduction=3"], "--reduction=3.0: applies only with --algo"),
     ("sweep", ["--algorithms=fedavg,sgd"], "--algorithms=fedavg,sgd: there is no sgd"),
@@ -337,7 +337,11 @@ def test_a_long_list_of_names_is_cut_between_names(call_here, tmp_path):
     ("program", "flags", "message"),
     [
         ("train", ["--rounds"], "--rounds: is given without a value\n"),
-        ("report", [], "--run_dir: give one of --run_dir, --comparison_dir and --sweep_dir\n"),
+        (
+            "report",
+            [],
+            "give one of --run_dir, --comparison_dir, --sweep_dir and --comparison_dirs\n",
+        ),
     ],
 )
 def test_what_is_missing_is_named(program, flags, message, call_here):

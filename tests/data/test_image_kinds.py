@@ -127,7 +127,7 @@ def test_files_that_would_not_be_read_with_their_values(
     assert "\n" not in str(caught.value)
     made = data.from_folder(root, skip_broken_images=True)
     assert made.notes == {"broken_images_left_out": 1}
-    assert f"1 broken images left out: a/x/{name}" in warnings_again.text
+    assert f"1 broken image left out: a/x/{name}" in warnings_again.text
     assert len(made.train) + len(made.test) == 12
 
 

@@ -15,12 +15,15 @@ from tff_pcdd.cli import flagfiles, help, messages, own_modules, signals
 from tff_pcdd.cli.flags import Flags, as_typed
 from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images
-from tff_pcdd.errors import DataError, SettingError, WriteError, shown
+from tff_pcdd.errors import DataError, SettingError, WriteError, one_of, shown
 from tff_pcdd.runtime import ActorsLostError, RuntimeStartError, WorkerDiedError
 
 # The most characters of an error, and those at its end that are shown of a longer one, which has a
 # long value or list in its middle.
 _LINE, _END = 500, 200
+
+# What absl says of a value that is none of a flag's.
+_CHOICE = re.compile(r"(--\w+=(.*)): value should be one of <(.*)>", re.DOTALL)
 
 _NO_MEMORY = "there is not enough memory; what was complete is kept"
 _NO_GPU_MEMORY = (
@@ -208,5 +211,7 @@ def _lacking_memory(text: str) -> str:
 def _shown_by_absl(error: absl_flags.Error) -> str:
     """An error about a flag, or a flagfile, without absl's own heading."""
     text = str(error).removeprefix("ERROR:: ").removeprefix("flag ")
+    if choice := _CHOICE.fullmatch(text):
+        return f"{choice[1]}: {one_of(choice[2], choice[3].split('|'))}"
     lacking = text.removeprefix("Missing value for flag ")
     return text if lacking == text else f"{lacking}: is given without a value"

@@ -115,6 +115,9 @@ def main(flags: Flags) -> None:
         _summarize(flags)
         return
     flags.refuse_given(("output_dir", "measures"), "applies only with comparison_dirs")
+    if not any(map(flags.is_given, ("run_dir", "comparison_dir", "sweep_dir"))):
+        reason = "give one of `run_dir`, `comparison_dir`, `sweep_dir` and `comparison_dirs`"
+        raise SettingError("", None, reason)
     from tff_pcdd import report
 
     written = report.write_report(

@@ -20,7 +20,9 @@ _TUNE = (
 
 # What a terminal says below advice with another value of a setting, and with another grid.
 _ANEW = "More --rounds continue in the same --output_dir; other settings need a new one."
-_GRIDS = "Several --grid may be given, one for each setting; none replaces another."
+_GRIDS = (
+    "Another --grid continues in the same --output_dir. Several may be given, one for each setting."
+)
 # What advice names besides settings of a run: flags of other programs, and another method's models.
 _NOT_OF_RUNS = {"personal_model", "grid", "algorithm"}
 
@@ -121,10 +123,10 @@ def printed(found: Iterable[Finding]) -> str:
     """Findings as a list for a terminal, and how their advice is given."""
     once = advised_once(found)
     lines = [tables.wrapped(f"- {finding.line}", "  ") for finding in once]
-    if any(set(re.findall(r"--(\w+)", finding.next)) - _NOT_OF_RUNS for finding in once):
-        lines.append(tables.wrapped(_ANEW))
     if any("--grid=" in finding.next for finding in once):
         lines.append(tables.wrapped(_GRIDS))
+    elif any(set(re.findall(r"--(\w+)", finding.next)) - _NOT_OF_RUNS for finding in once):
+        lines.append(tables.wrapped(_ANEW))
     return "\n".join(lines)
 
 

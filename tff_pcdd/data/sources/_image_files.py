@@ -26,6 +26,7 @@ from tff_pcdd.data.sources._pillow import Header, as_png, dicom_pixels, look_at
 from tff_pcdd.data.sources._statistics import Statistics, in_parts, measure
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
+from tff_pcdd.text import plural
 
 # Without an image size, images have to be of one size, and not larger than this.
 _LARGEST = 512
@@ -179,7 +180,8 @@ class OwnImages(OwnSource, ImageListSource):
         if len(broken) == len(found):
             raise DataError(f"{place}: no image can be read: {first}")
         names = ", ".join(shown(row) for row in broken[:5])
-        warn(f"{place}: {len(broken)} broken images left out: {names}{', …' * (len(broken) > 5)}")
+        number = plural(len(broken), "broken image")
+        warn(f"{place}: {number} left out: {names}{', …' * (len(broken) > 5)}")
         return [row for row, header in enumerate(found) if isinstance(header, Header)]
 
     def _given_range(self) -> tuple[int, int] | None:

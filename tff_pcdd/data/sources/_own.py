@@ -35,6 +35,7 @@ from tff_pcdd.data.sources._names import (
 from tff_pcdd.data.sources._tasks import refuse_labels
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import WIDE, option, split_names
+from tff_pcdd.text import plural
 
 # The share of each site's samples in its test part, where none is given.
 _TEST_FRACTION = 0.2
@@ -200,7 +201,8 @@ class MissingValues:
             return np.arange(count), {}
         if lacking.all():
             raise DataError(f"{place}: no row is left; missing: {', '.join(parts)[:200]}")
-        warn(f"{place}: {lacking.sum()} rows left out; missing: {', '.join(parts)[:200]}")
+        number = plural(int(lacking.sum()), "row")
+        warn(f"{place}: {number} left out; missing: {', '.join(parts)[:200]}")
         return np.flatnonzero(~lacking), {"rows_left_out": int(lacking.sum())}
 
 
