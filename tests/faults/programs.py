@@ -13,6 +13,7 @@ import importlib
 import io
 import itertools
 import os
+import re
 import shutil
 import sys
 import types
@@ -53,6 +54,9 @@ EXPERIMENT = (
     "--noprogress",
 )
 
+
+# In commands of pages, the end of a directory's name.
+_DIGEST = re.compile(rb"(?<=runs/)\w+_[0-9a-f]{6}\b")
 
 # What has been traced, for the modules that use these programs in the same process.
 _COMPUTATIONS: dict[str, Any] = {}
@@ -236,10 +240,14 @@ def results(directory: Path) -> dict[str, bytes]:
     """The contents of all files below a directory that do not depend on when they were written.
 
     So without those from which runs are resumed, and without the record of the calls. Nor do they
-    depend on where: pages have commands with the path of the directory.
+    depend on where: pages have commands with the path of the directory, and with its digest.
     """
+
+    def read(path):
+        return _DIGEST.sub(b"", path.read_bytes().replace(bytes(directory), b"."))
+
     return {
-        path.relative_to(directory).as_posix(): path.read_bytes().replace(bytes(directory), b".")
+        path.relative_to(directory).as_posix(): read(path)
         for path in sorted(directory.rglob("*"))
         if path.is_file()
         and path.name not in (".lock", method_sweep.CALLS)
