@@ -1,5 +1,7 @@
 """Expected calibration error and temperatures, against loops and grids of NumPy."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -124,3 +126,28 @@ def test_without_a_temperature_nothing_is_uncertain():
     found = calibration.calibrate(logits, labels, (logits, labels))
     assert np.isnan(found.likelihood_ratio)
     assert not found.is_uncertain
+
+
+@pytest.mark.parametrize(
+    ("correct", "samples", "confidence"), [(0, 3, 0.6), (8, 10, 0.4), (3, 10, 0.6), (6, 10, 0.9)]
+)
+def test_a_bias_is_what_is_rare_by_chance(correct, samples, confidence):
+    """The tail of the binomial distribution, term by term."""
+    counts = range(correct, samples + 1) if correct > samples * confidence else range(correct + 1)
+    tail = sum(
+        math.comb(samples, k) * confidence**k * (1 - confidence) ** (samples - k) for k in counts
+    )
+    found = calibration.Reliability(
+        np.array([samples]), np.array([samples * confidence]), np.array([correct])
+    )
+    assert found.is_biased == (tail < 0.025)
+
+
+def test_extreme_confidences_have_a_bias_only_if_answers_differ():
+    def biased(correct, samples, confidence):
+        parts = np.array([samples]), np.array([samples * confidence]), np.array([correct])
+        return calibration.Reliability(*parts).is_biased
+
+    assert not biased(5, 5, 1.0)
+    assert biased(4, 5, 1.0)
+    assert not biased(0, 0, 0.0)

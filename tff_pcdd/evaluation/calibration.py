@@ -28,6 +28,10 @@ FEWEST = 10
 # at twice 1.645 standard errors.
 LEAST_RATIO = (2 * 1.645) ** 2
 
+# The probability, by chance, of a number of correct answers that shows a bias: that of a normal
+# distribution beyond two standard errors on one side, rounded.
+RARE = 0.025
+
 
 @dataclasses.dataclass(frozen=True)
 class Reliability:
@@ -69,6 +73,21 @@ class Reliability:
     def accuracy(self) -> float:
         """The accuracy in percent; NaN without samples."""
         return self._share(np.sum(self.correct))
+
+    @property
+    def is_biased(self) -> bool:
+        """Whether accuracy and mean confidence differ by more than chance; not without samples.
+
+        If confidences were the probabilities of being right, the number of correct answers would
+        vary no more than the binomial distribution with the mean confidence.
+        """
+        samples, correct = int(self.samples.sum()), int(self.correct.sum())
+        if not samples:
+            return False
+        share = min(1.0, self.mean_confidence / 100)
+        if correct > share * samples:
+            return bool(special.bdtrc(correct - 1, samples, share) < RARE)
+        return bool(special.bdtr(correct, samples, share) < RARE)
 
     def _share(self, total: float) -> float:
         samples = self.samples.sum()

@@ -283,7 +283,7 @@ def _write(
             client,
             options.personal_model,
             calibration,
-            calibrated=model.temperature != 1,
+            asked=options.temperature == "fitted",
         )
         files.write_text(path / model_card.FILE, card)
     return Exported(folder, accuracies.pop(""), accuracies)

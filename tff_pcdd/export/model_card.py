@@ -48,6 +48,9 @@ _OF_RUN = ("ga", "pa_before", "pa_before_masked", "pa", "pa_masked")
 # By how many points accuracy and mean confidence may differ without advice.
 _TOLERATED = 15
 
+# Up to this share of the way from 1 / number of classes to 1, a mean confidence is near the former.
+_NEAR = 0.25
+
 
 def text(
     run: Run,
@@ -56,7 +59,7 @@ def text(
     stage: str,
     calibration: Calibration,
     *,
-    calibrated: bool,
+    asked: bool,
 ) -> str:
     """The model card, in Markdown.
 
@@ -67,7 +70,8 @@ def text(
         client: number of the client; None for the global model.
         stage: "after" or "before" the local epochs, for a personal model.
         calibration: calibration of the probabilities on the test samples.
-        calibrated: whether the model divides its logits by the temperature.
+        asked: whether the export was asked to fit a temperature. If there is one, the model divides
+            its logits by it.
     """
     config, federation = run.config, run.simulation.federation
     if client is None:
@@ -94,7 +98,7 @@ def text(
         "",
         "## Calibration",
         "",
-        *_calibration(calibration, calibrated),
+        *_calibration(calibration, federation.num_classes, asked=asked),
         "",
         "## Training",
         "",
@@ -154,8 +158,8 @@ def _accuracies(
                 yield f"whole run, {measure.label}", f"{value:.4g} {measure.unit}".rstrip()
 
 
-def _calibration(of: Calibration, calibrated: bool) -> Iterator[str]:
-    """How far the probabilities can be trusted."""
+def _calibration(of: Calibration, classes: int, *, asked: bool) -> Iterator[str]:
+    """How far the probabilities of a number of classes can be trusted."""
     if not of.before.samples.sum():
         yield "There are no test samples to measure it on."
         return
@@ -178,7 +182,7 @@ def _calibration(of: Calibration, calibrated: bool) -> Iterator[str]:
     if fitted:
         used = "does not use it; the export option temperature=fitted does."
         yield f"The temperature is fitted on {of.held_out_samples} held-out samples. This model"
-        yield "divides its logits by it." if calibrated else used
+        yield "divides its logits by it." if asked else used
         if of.is_uncertain:
             yield "They do not show that it is better than none."
     elif of.held_out_samples:
@@ -186,16 +190,31 @@ def _calibration(of: Calibration, calibrated: bool) -> Iterator[str]:
             f"No temperature is fitted to the {of.held_out_samples} held-out samples: it takes at "
             "least 10 of them, and at\nleast one that is classified wrongly."
         )
-    gap = of.before.accuracy - of.before.mean_confidence
-    if not calibrated and abs(gap) > _TOLERATED:
-        yield ""
-        yield f"**The probabilities are far too {'low' if gap > 0 else 'high'}**: they order the"
-        yield "classes, but do not say how often an answer is right."
-        if gap > 0:
-            yield "This is so for methods with bounded logits, such as FedGELA with scale 1, whose"
-            yield "probabilities stay near 1 / number of classes."
+    if not (fitted and asked):
+        yield from _misleading(of, classes, asked=asked)
+
+
+def _misleading(of: Calibration, classes: int, *, asked: bool) -> Iterator[str]:
+    """What is wrong with probabilities that are far too low or too high, if they are."""
+    accuracy, confidence = of.before.accuracy, of.before.mean_confidence
+    if abs(accuracy - confidence) <= _TOLERATED or not of.before.is_biased:
+        return
+    is_low = accuracy > confidence
+    yield ""
+    yield f"**The probabilities are far too {'low' if is_low else 'high'}**: they order the"
+    yield "classes, but do not say how often an answer is right."
+    chance = 100 / classes
+    if is_low and confidence <= chance + _NEAR * (100 - chance):
+        yield "This is so for methods with bounded logits, such as FedGELA with scale 1, whose"
+        yield "probabilities stay near 1 / number of classes."
+    if asked:
+        yield "If you need probabilities, hold more samples out (validation_fraction)."
+    elif of.temperature == of.temperature:
+        yield "If you need probabilities, export with temperature=fitted."
+    else:
         yield "If you need probabilities, export with temperature=fitted, from a run that holds"
-        yield "samples out (validation_fraction)."
+        more = "more " if of.held_out_samples else ""
+        yield f"{more}samples out (validation_fraction)."
 
 
 def _settings(
