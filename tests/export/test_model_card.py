@@ -99,9 +99,13 @@ def test_before_and_after_the_temperature():
     used = card(9, 0.12, 0.25, asked=True)
     assert "This model divides its logits by it." in used.replace("\n", " ")
     assert LOW not in used
-    says = "They do not show that it is better than none."
-    assert says not in used
-    assert says in card(9, 0.12, 0.25, ratio=10.0)
+    says = (
+        "fitted on 20 held-out samples, which do not show that it is better than none. This model"
+    )
+    assert says not in used.replace("\n", " ")
+    for asked, use in ((False, "does not use it;"), (True, "divides its logits by it.")):
+        uncertain = card(9, 0.12, 0.25, asked=asked, ratio=10.0).replace("\n", " ")
+        assert f"{says} {use}" in uncertain
     assert "No temperature is fitted to the 20 held-out samples" in card(9, 0.12)
 
 

@@ -181,10 +181,12 @@ def _calibration(of: Calibration, classes: int, *, asked: bool) -> Iterator[str]
     yield ""
     if fitted:
         used = "does not use it; the export option temperature=fitted does."
-        yield f"The temperature is fitted on {of.held_out_samples} held-out samples. This model"
-        yield "divides its logits by it." if asked else used
         if of.is_uncertain:
-            yield "They do not show that it is better than none."
+            yield f"The temperature is fitted on {of.held_out_samples} held-out samples, which do"
+            yield "not show that it is better than none. This model"
+        else:
+            yield f"The temperature is fitted on {of.held_out_samples} held-out samples. This model"
+        yield "divides its logits by it." if asked else used
     elif of.held_out_samples:
         yield (
             f"No temperature is fitted to the {of.held_out_samples} held-out samples: it takes at "
