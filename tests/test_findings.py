@@ -653,6 +653,54 @@ def test_chance_is_that_of_the_largest_class():
     assert [finding.kind for finding in Run(learned(33), below).found()] == ["chance"]
 
 
+def test_clients_with_few_test_samples_do_not_make_chance():
+    """Worked out by hand: all four together look like chance, and those that count do not.
+
+    Correct are 19 of 24, 15 of 18, 7 of 12 and 1 of 2: PA is 67.7 %, and 73.6 % of the first three.
+    The largest classes have 12, 11, 6 and 2 samples: 65.3 %, and 53.7 % of the first three. Two
+    standard errors are 2 √(0.25/24 + 0.2377/18 + 0.25/12) divided by the number of clients, 10.5
+    and 14.1 points: 67.7 < 75.8, and 73.6 > 67.8. The mean recall of all is 58.9 %, and that of one
+    answer 54.2 %.
+    """
+    large = [
+        [[12, 0, 0], [1, 7, 0], [3, 1, 0]],
+        [[4, 3, 0], [0, 11, 0], [0, 0, 0]],
+        [[6, 0, 0], [2, 1, 0], [2, 1, 0]],
+    ]
+    small = [[1, 1, 0], [0, 0, 0], [0, 0, 0]]
+    run = Run(learned(70), of_clients=np.array([*large, small]))
+    assert run.found() == []
+    said = findings.learned(findings.Evidence([*"abc"], None, np.array([*large, small])))
+    assert said.startswith(
+        "The personal models have learned: PA is 73.6 % at the 3 of 4 clients with at least 5 test "
+        "samples, and always answering the client's largest class would reach 53.7 %."
+    )
+
+
+def test_models_at_chance_are_found_beside_clients_with_few_test_samples():
+    """10 of 20 are correct at two clients, 2 of 2 at a third: √(2 · 0.25/20)/2 = 7.9 %."""
+    of_clients = np.array([one_answer([10, 10]), one_answer([10, 10]), [[2, 0], [0, 0]]])
+    [found] = Run(learned(60), of_clients=of_clients).found()
+    assert found.what == (
+        "The personal models have not learned: they are no better than always answering the "
+        "client's largest class: PA is 50.0 % at the 2 of 3 clients with at least 5 test samples, "
+        "and that class has 50.0 % of a client's test samples (± 15.8 by chance)."
+    )
+
+
+def test_many_clients_with_few_test_samples_count_together():
+    """A client at chance with 6 samples beside 60 clients with 4, of which 3 are correct.
+
+    PA of all is (60 · 75 + 50) / 61 = 74.6 %, and two standard errors are 2 · 25 · √60/61 and a
+    little, 6.4 points. Without clients that have more, those with 4 are judged.
+    """
+    few = [[[2, 0], [1, 1]]] * 60
+    assert Run(learned(60), of_clients=np.array([one_answer([3, 3]), *few])).found() == []
+    same = np.array([one_answer([2, 2])] * 60)
+    [found] = Run(learned(60), of_clients=same).found()
+    assert "PA is 50.0 %, and that class has 50.0 %" in found.what
+
+
 def test_a_rise_within_two_standard_errors_is_none():
     """With a window of two points, n - 1 makes the errors larger by a factor of √2."""
     curve = [10.0, 20.0, 40.0, 44.0, 45.0, 51.0]

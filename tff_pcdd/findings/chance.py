@@ -13,7 +13,7 @@ from tff_pcdd.experiment.history import History
 from tff_pcdd.findings.advice import Advice
 from tff_pcdd.findings.evidence import Evidence
 from tff_pcdd.findings.finding import Finding
-from tff_pcdd.findings.thresholds import ERRORS, LEAST_POINTS, ONE_ANSWER
+from tff_pcdd.findings.thresholds import ERRORS, LEAST_POINTS, LEAST_SAMPLES, ONE_ANSWER
 
 
 def at_chance(evidence: Evidence, history: History, advice: Advice) -> Iterator[Finding]:
@@ -53,9 +53,9 @@ def at_chance(evidence: Evidence, history: History, advice: Advice) -> Iterator[
             "personal chance",
             f"The personal models have not learned: they are "
             f"{personal.chance.compared(personal.accuracy)} always "
-            f"answering the client's largest class: PA is {personal.accuracy:.1f} %, and that "
-            f"class has {personal.chance.share:.1f} % of a client's test samples (± "
-            f"{ERRORS * personal.chance.error:.1f} by chance).",
+            f"answering the client's largest class: PA is {personal.accuracy:.1f} %"
+            f"{personal.where}, and that class has {personal.chance.share:.1f} % of a client's "
+            f"test samples (± {ERRORS * personal.chance.error:.1f} by chance).",
             advice.learn_more(),
         )
 
@@ -74,13 +74,14 @@ def learned(evidence: Evidence) -> str:
     personal = _Personal.of(evidence)
     if personal is not None and personal.chance.share >= 100:
         said.append(
-            f"PA of {personal.accuracy:.1f} % says nothing: all test samples of a client are of "
-            "one class."
+            f"PA of {personal.accuracy:.1f} %{personal.where} says nothing: all test samples of a "
+            "client are of one class."
         )
     elif personal is not None and matrix is None and personal.exceeds_chance:
         said.append(
-            f"The personal models have learned: PA is {personal.accuracy:.1f} %, and always "
-            f"answering the client's largest class would reach {personal.chance.share:.1f} %. "
+            f"The personal models have learned: PA is {personal.accuracy:.1f} %{personal.where}, "
+            "and always answering the client's largest class would reach "
+            f"{personal.chance.share:.1f} %. "
             "There is no global model: GA is the mean of the personal models on all test samples."
         )
     return " ".join(said)
@@ -137,21 +138,40 @@ class _Personal(NamedTuple):
     Attributes:
         accuracy, balanced: mean over clients of the accuracy, and of the mean recall over classes.
         chance: what models reach that always give the same answer.
+        where: at which clients, if not at all that have test samples.
     """
 
     accuracy: float
     balanced: float
     chance: _Chance
+    where: str = ""
 
     @classmethod
     def of(cls, evidence: Evidence) -> _Personal | None:
-        """Those of a run; None if nothing is known of them."""
+        """Those of a run; None if nothing is known of them.
+
+        The models of clients with too few test samples are left out, unless only with them the
+        models are seen to be better than chance, or there are no others.
+        """
         matrices = () if evidence.of_clients is None else evidence.of_clients
         tested = [own for own in matrices if own.sum()]
         if not tested:
             return None
-        accuracy = float(np.mean([100 * own.trace() / own.sum() for own in tested]))
-        return cls(accuracy, float(np.mean([*map(_recall, tested)])), _Chance.of(tested))
+        everywhere = cls._mean(tested)
+        judged = [own for own in tested if own.sum() >= LEAST_SAMPLES]
+        if not judged or len(judged) == len(tested):
+            return everywhere
+        where = (
+            f" at the {len(judged)} of {len(tested)} clients with at least {LEAST_SAMPLES} test "
+            "samples"
+        )
+        there = cls._mean(judged)._replace(where=where)
+        return everywhere if everywhere.exceeds_chance and not there.exceeds_chance else there
+
+    @classmethod
+    def _mean(cls, matrices: Sequence[np.ndarray]) -> _Personal:
+        accuracy = float(np.mean([100 * own.trace() / own.sum() for own in matrices]))
+        return cls(accuracy, float(np.mean([*map(_recall, matrices)])), _Chance.of(matrices))
 
     @property
     def exceeds_chance(self) -> bool:

@@ -22,8 +22,8 @@ from tff_pcdd.findings.thresholds import (
     ERRORS,
     FLAT,
     HIGH,
-    LEAST_CLASS_SAMPLES,
     LEAST_POINTS,
+    LEAST_SAMPLES,
     NOTHING,
     RISE,
     WINDOW,
@@ -100,7 +100,7 @@ def _never_predicted(evidence: Evidence, advice: Advice, kinds: Set[str]) -> Ite
     """Classes that the global model never answers, although it is asked about them."""
     if evidence.of_global is None or kinds & {"one answer", "chance"}:
         return
-    tested = evidence.of_global.sum(axis=1) >= LEAST_CLASS_SAMPLES
+    tested = evidence.of_global.sum(axis=1) >= LEAST_SAMPLES
     missing = np.flatnonzero(tested & (evidence.of_global.sum(axis=0) == 0))
     if len(missing):
         names = text.listed([evidence.classes[int(index)] for index in missing])

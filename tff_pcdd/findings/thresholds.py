@@ -4,8 +4,8 @@
 ERRORS = 2.0
 # From this share of all predictions on, a model gives the same answer.
 ONE_ANSWER = 0.95
-# Fewer test samples of a class, or of a client's difference, say nothing.
-LEAST_CLASS_SAMPLES, LEAST_LOST_SAMPLES = 5, 2
+# Fewer test samples of a class or of a client, or of a client's difference, say nothing.
+LEAST_SAMPLES, LEAST_LOST_SAMPLES = 5, 2
 # Curves with fewer points are not judged. Their last fifth is compared with the fifth before.
 LEAST_POINTS, WINDOW = 5, 0.2
 # In percentage points: a gain of the last fifth that means that training was stopped too early; a
