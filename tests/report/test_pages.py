@@ -14,7 +14,7 @@ import pytest
 
 from tests.report.directories import make_comparison, make_run, write_checkpoint, write_csv
 from tff_pcdd.experiment.config import ExperimentConfig
-from tff_pcdd.report import comparison_page, pages, settings_table, write_report
+from tff_pcdd.report import comparison_page, pages, settings_table, write_index, write_report
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.settings import describe
 
@@ -579,6 +579,31 @@ def test_different_numbers_of_personal_epochs_are_said(tmp_path):
         "PA after is measured after different numbers of local epochs of the personal models: 0 "
         "(fedrod); 5 (fedavg, fedprox)."
     ) in texts
+
+
+def test_links_lead_to_reports_from_wherever_the_page_is(tmp_path):
+    runs = tmp_path / "runs"
+    make_comparison(runs / "a b", algorithms=("fedavg", "fedgela"))
+    write_report(comparison_dir=runs / "a b")
+    own = Tree((runs / "a b" / "report.html").read_text())
+    write_report(comparison_dir=runs / "a b", output_file=runs / "a b" / "fedavg" / "own.html")
+    below = Tree((runs / "a b" / "fedavg" / "own.html").read_text())
+    path = tmp_path / "pages" / "compared.html"
+    write_report(comparison_dir=runs / "a b", output_file=path)
+    aside = Tree(path.read_text())
+    write_index(runs, tmp_path / "pages" / "all.html")
+    index = Tree((tmp_path / "pages" / "all.html").read_text())
+
+    def links(tree):
+        return {a["href"] for a in tree.all("a") if a["href"].endswith("/report.html")}
+
+    run = "fedavg/seed_0/report.html"
+    assert f"./{run}" in links(own)
+    assert "./seed_0/report.html" in links(below)
+    assert f"../runs/a%20b/{run}" in links(aside)
+    assert links(index) == {"../runs/a%20b/report.html"}
+    for link in links(aside) | links(index):
+        assert (path.parent / link.replace("%20", " ")).is_file()
 
 
 def test_flags_in_sentences_are_not_divided(tmp_path):

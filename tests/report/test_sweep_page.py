@@ -217,6 +217,9 @@ def test_a_sweep_over_methods(tmp_path):
     write_report(comparison_dir=tmp_path / "comparison")
     links = [a["href"] for a in page(sweep_dir=tmp_path).all("a")]
     assert "./comparison/report.html" in links
+    path = tmp_path / "pages" / "tuned.html"
+    write_report(sweep_dir=tmp_path, output_file=path)
+    assert "../comparison/report.html" in path.read_text()
 
 
 def test_edges_of_coefficients_of_each_method(tmp_path):
@@ -288,7 +291,7 @@ def test_points_that_diverged_were_not_stopped(tmp_path):
     assert rows[3]["stopped_after"] == "8"
     rows[3]["diverged"] = "True"
     rows[2]["settings"] = ""
-    shown = sweep_page._methods(Directory(tmp_path), rows)
+    shown = sweep_page._methods(Directory(tmp_path), rows, tmp_path)
     stopped = {row.name: row.cells[2][1] for row in shown["table"].rows}
     assert stopped == {"fedavg": 1, "fedgela": 0}
     assert {row.name: row.detail for row in shown["table"].rows}["fedavg"] == "defaults"

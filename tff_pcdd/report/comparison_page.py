@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import urllib.parse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tff_pcdd import text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.findings import Finding
-from tff_pcdd.report import cards, charts, method_tables, settings_table, site_table, terms
+from tff_pcdd.report import cards, charts, method_tables, pages, settings_table, site_table, terms
 from tff_pcdd.results import answers, compared
 from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.by_client import Site
@@ -43,8 +43,12 @@ class Part:
     costs: site_table.Table
 
 
-def content(directory: Directory) -> dict[str, Any]:
+def content(directory: Directory, folder: Path | None = None) -> dict[str, Any]:
     """The values of the template comparison.html.
+
+    Args:
+        directory: that of the comparison.
+        folder: the directory of the page, to which its links are relative; by default the same.
 
     Raises:
         SettingError: the directory holds no comparison.
@@ -78,7 +82,7 @@ def content(directory: Directory) -> dict[str, Any]:
         "command": _command(found.settings, results),
         "several_seeds": len({result.seed for result in results}) > 1,
         "has_local": ALONE in results.methods,
-        "runs": [_run(directory, result) for result in results],
+        "runs": [_run(directory, result, folder or directory.path) for result in results],
         "chosen": chosen,
         "defaults": defaults,
         "varied": varied,
@@ -141,13 +145,13 @@ def _part(name: str, results: Results, clients: Sequence[Site], answered: Sequen
     )
 
 
-def _run(directory: Directory, result: Result) -> dict[str, Any]:
-    """A line of the list of runs."""
+def _run(directory: Directory, result: Result, page: Path) -> dict[str, Any]:
+    """A line of the list of runs; `page` is the directory of the page."""
     folder, report = "", None
     if result.folder is not None:
         folder = result.folder.relative_to(directory.path).as_posix()
         if (result.folder / REPORT).is_file():
-            report = f"./{urllib.parse.quote(folder)}/{REPORT}"
+            report = pages.address(result.folder / REPORT, page)
     return {
         "label": result.label,
         "folder": folder,

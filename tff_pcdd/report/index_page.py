@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import os
-import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from tff_pcdd import tables, text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
-from tff_pcdd.report import charts, settings_table, sweep_page, terms
+from tff_pcdd.report import charts, pages, settings_table, sweep_page, terms
 from tff_pcdd.results import answers, comparison
 from tff_pcdd.results.reading import Directory, numbers
 from tff_pcdd.text import name_of
@@ -45,9 +44,9 @@ class Entry:
     Attributes:
         folder: its path below the directory.
         kind: "run", "comparison" or "sweep".
-        link: the address of its report, relative to the page; None if there is none.
         what: the method, or the methods.
         data: the data set and its partition.
+        link: the address of its report, relative to the page; None if there is none.
         state: "finished", "unfinished" or "diverged".
         ga, pa: accuracies in percent, of the best method of a comparison or sweep; None if unknown.
         seconds: time of training; None if unknown.
@@ -59,9 +58,9 @@ class Entry:
 
     folder: str
     kind: str
-    link: str | None
     what: str
     data: str
+    link: str | None = None
     state: str = "finished"
     ga: float | None = None
     pa: float | None = None
@@ -77,11 +76,12 @@ class Entry:
         return datetime.datetime.fromtimestamp(self.finished).strftime("%Y-%m-%d %H:%M")
 
 
-def content(root: Path) -> dict[str, Any]:
+def content(root: Path, page: Path | None = None) -> dict[str, Any]:
     """The values of the template index.html.
 
     Args:
         root: the directory. Runs of a comparison or a sweep belong to it and are not listed.
+        page: the directory of the page, to which its links are relative; by default the same.
 
     Raises:
         SettingError: there is nothing in it.
@@ -90,7 +90,10 @@ def content(root: Path) -> dict[str, Any]:
     for kind, folder in _folders(root):
         directory = Directory(folder, compared=False)
         try:
-            found.append(_READ[kind](root, directory))
+            entry = _READ[kind](root, directory)
+            if (folder / REPORT).is_file():
+                entry.link = pages.address(folder / REPORT, page or root)
+            found.append(entry)
         # Whatever was written there by whom: the other ones are still shown.
         except (OSError, ArithmeticError, LookupError, ValueError) as error:
             problems.append(" ".join(str(error).split()))
@@ -153,11 +156,8 @@ def _folders(root: Path) -> Iterator[tuple[str, Path]]:
 def _entry(root: Path, directory: Directory, newest: str, **values: Any) -> Entry:
     """An entry with what all kinds have; `newest` is the file that is written last."""
     folder = directory.path.relative_to(root).as_posix()
-    link = f"./{urllib.parse.quote(folder)}/{REPORT}"
-    has_report = (directory.path / REPORT).is_file()
     return Entry(
         folder=folder,
-        link=link if has_report else None,
         finished=directory.locate(newest).stat().st_mtime,
         **values,
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
+import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,23 @@ def render(template: str, values: Mapping[str, Any], *, refresh: int = 0) -> str
         refresh=refresh,
     )
     return _without_blank_lines(page) + "\n"
+
+
+def address(target: Path, folder: Path) -> str:
+    """The address of a file in a page.
+
+    Args:
+        target: the file.
+        folder: the directory of the page, to which the address is relative.
+
+    Example:
+        >>> address(Path("runs/a b/report.html"), Path("runs"))
+        './a%20b/report.html'
+        >>> address(Path("runs/a b/report.html"), Path("pages"))
+        '../runs/a%20b/report.html'
+    """
+    path = Path(os.path.relpath(target, folder)).as_posix()
+    return urllib.parse.quote(path if path.startswith("../") else f"./{path}")
 
 
 def _flags_as_code(sentence: str) -> markupsafe.Markup:

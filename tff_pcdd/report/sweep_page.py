@@ -16,7 +16,7 @@ from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
-from tff_pcdd.report import settings_table, shades, terms
+from tff_pcdd.report import pages, settings_table, shades, terms
 from tff_pcdd.report.site_table import Column, Row, Table
 from tff_pcdd.results import compared
 from tff_pcdd.results.gains import gain
@@ -67,8 +67,12 @@ class Heat:
     lines: Sequence[tuple[str, Sequence[tuple[str, str, bool]]]]
 
 
-def content(directory: Directory) -> dict[str, Any]:
+def content(directory: Directory, folder: Path | None = None) -> dict[str, Any]:
     """The values of the template sweep.html.
+
+    Args:
+        directory: that of the sweep.
+        folder: the directory of the page, to which its links are relative; by default the same.
 
     Raises:
         SettingError: the directory holds no sweep.
@@ -81,8 +85,10 @@ def content(directory: Directory) -> dict[str, Any]:
         raise SettingError("sweep_dir", directory.path, reason) from None
     cells = [dict(zip(header, row, strict=True)) for row in rows]
     with directory.checked(SWEEP_TABLE):
-        read = _methods if "chosen" in header else _settings
-        values = read(directory, cells)
+        if "chosen" in header:
+            values = _methods(directory, cells, folder or directory.path)
+        else:
+            values = _settings(directory, cells)
     if (directory.path / FAILURES).exists():
         what = f"Some runs have failed; their errors are in {FAILURES}."
         values["findings"].insert(
@@ -356,7 +362,10 @@ def _by_size(value: str) -> tuple[float, str]:
 # Several methods.
 
 
-def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def _methods(
+    directory: Directory, cells: Sequence[Mapping[str, str]], page: Path
+) -> dict[str, Any]:
+    """The values for several methods; `page` is the directory of the page."""
     runs = f"{COMPARISON}/*/seed_*/{CONFIG}"
     by_method: dict[str, list[Mapping[str, str]]] = {}
     for row in cells:
@@ -411,6 +420,7 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
         Column("rounds", "rounds that all points have trained together"),
     ]
     finals = Directory(directory.path / COMPARISON, directory.compared)
+    report = finals.path / REPORT
     final = directory.attempt(COMPARISON, compared.read, finals) or compared.NOTHING
     choices = final.answers[0].choices if final.answers else ()
     leads = final.results.of(method=choices[0].best) if choices else Results(())
@@ -436,7 +446,7 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
             if directory.attempt(name, directory.text, name)
         ],
         "flags": [],
-        "link": f"./{COMPARISON}/{REPORT}" if (finals.path / REPORT).is_file() else "",
+        "link": pages.address(report, page) if report.is_file() else "",
         "all_points": Table([columns[0], Column("rounds", "rounds it has trained")], every),
         "first": "method",
         "accuracies": [leads.mean(key) for key in _FINAL],

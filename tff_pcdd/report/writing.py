@@ -96,7 +96,7 @@ def write_report(
     try:
         if comparison_dir is not None and not output_file:
             _write_runs(directory)
-        html = make(directory)
+        html = make(directory, path.parent)
     except (DataError, SettingError):
         raise
     # Values that no program has written, such as a text in the place of a number.
@@ -148,7 +148,7 @@ def write_index(runs_dir: str | os.PathLike, output_file: str | os.PathLike | No
         raise SettingError("runs_dir", root, "is not a directory")
     path = Path(output_file) if output_file else root / INDEX
     _check_output(path)
-    values = index_page.content(root)
+    values = index_page.content(root, path.parent)
     sections = [("overlay", "Learning curves"), ("runs", "Runs, comparisons and sweeps")]
     _write(path, pages.render("index.html", {**values, "sections": sections}))
     return Index(path, index_page.printed(values["entries"]), values["problems"])
@@ -214,15 +214,15 @@ def _check_output(path: Path) -> None:
         raise SettingError("output_file", path, "is no page of tff_pcdd; name another file")
 
 
-def _run(directory: Directory, refresh: int = 0) -> str:
+def _run(directory: Directory, _: Path, refresh: int = 0) -> str:
     values = run_page.content(directory)
     sections = [pair for pair in _RUN_SECTIONS if pair[0] != "classes" or values["recalls"]]
     sections = [*sections, *([("cards", "Model cards")] if values["cards"] else ())]
     return pages.render("run.html", {**values, "sections": sections}, refresh=refresh)
 
 
-def _comparison(directory: Directory) -> str:
-    values = comparison_page.content(directory)
+def _comparison(directory: Directory, folder: Path) -> str:
+    values = comparison_page.content(directory, folder)
     parts = values["parts"]
     sections = [("answer", "Answer")]
     sections += [
@@ -234,7 +234,7 @@ def _comparison(directory: Directory) -> str:
     return pages.render("comparison.html", {**values, "sections": sections})
 
 
-def _sweep(directory: Directory) -> str:
-    values = sweep_page.content(directory)
+def _sweep(directory: Directory, folder: Path) -> str:
+    values = sweep_page.content(directory, folder)
     sections = [("chosen", "Chosen"), ("points", "Points")]
     return pages.render("sweep.html", {**values, "sections": sections})
