@@ -11,7 +11,7 @@ import pytest
 
 from tests.report import browser
 from tests.report.directories import make_comparison, make_run
-from tests.report.test_sweep_page import make_sweep
+from tests.report.test_sweep_page import make_method_sweep, make_sweep
 from tff_pcdd.report import write_index, write_report
 
 pytestmark = [
@@ -64,6 +64,21 @@ def test_nothing_is_wider_than_the_window(chromium, pages, name, width):
         "Math.min(...[...document.querySelectorAll('body *')].filter(e => e.innerText)"
         ".map(e => parseFloat(getComputedStyle(e).fontSize)))"
     ) >= 11  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [600, 1200, 1600])
+def test_pictures_of_sweeps_shrink_to_the_page(chromium, tmp_path, width):
+    """Nothing is cut at the right; on a telephone, a picture of 60 rem can be moved."""
+    make_method_sweep(tmp_path)
+    plt.imsave(tmp_path / "sweep.png", np.zeros((400, 1500, 3)))
+    page = chromium.open(write_report(sweep_dir=tmp_path).path, width)
+    page_width, *size = page.evaluate(
+        "(() => { const r = document.querySelector('.wide > img').getBoundingClientRect();"
+        "return [document.documentElement.clientWidth, r.width, r.height]; })()"
+    )
+    # The page has a padding of 20 pixels at both sides and is at most 1216 pixels wide.
+    shown = max(min(page_width, 1216) - 40, 960)
+    np.testing.assert_allclose(size, (shown, shown * 400 / 1500), atol=0.6)
 
 
 def test_a_table_that_goes_on_has_a_shade_at_its_edge(chromium, pages, tmp_path):
