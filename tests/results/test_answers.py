@@ -82,7 +82,8 @@ def test_the_best_method_and_what_cannot_be_told_apart():
     pairs = dict(answer.sentences())
     assert pairs["One model for all: fedgela leads."] == (
         "GA 81.0 ± 1.0 %, +10.0 (95 % interval +7.5 to +12.5) over fedavg, 10.0 points below "
-        "central. 3 seeds cannot tell it from ccvr; take --seeds=0,1,2,3,4. It is ahead of fedavg."
+        "central (95 % interval −12.5 to −7.5). 3 seeds cannot tell it from ccvr; take "
+        "--seeds=0,1,2,3,4. It is ahead of fedavg."
     )
     assert "It is ahead of all 2 other methods." in pairs["A model for each client: fedgela."]
 

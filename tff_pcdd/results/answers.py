@@ -113,11 +113,8 @@ class Choice:
         heading = measures.heading(self.key)
         parts = [f"{heading} {tables.spread(self.values, 1)} %"]
         for method, found in self.over.items():
-            below = text.signed(-found.mean)
-            if method == POOLED and found.mean < 0 and below != "0.0":
-                parts.append(f"{below.lstrip('+')} points below {method}")
-            else:
-                parts.append(found.over(method, self.sample))
+            beside = found.beside if method == POOLED else found.over
+            parts.append(beside(method, self.sample))
         return " ".join([f"{', '.join(parts)}.", *self._apart()])
 
     def _apart(self) -> Iterator[str]:

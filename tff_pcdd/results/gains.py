@@ -88,6 +88,21 @@ class Gain(NamedTuple):
             return f"within 0.05 points of {other} ({interval})"
         return f"{text.signed(self.mean)} ({interval}) over {other}"
 
+    def beside(self, upper: str, sample: float = 0.0) -> str:
+        """As `over`, for a method that is expected to be better: a loss is said without its sign.
+
+        Example:
+            >>> Gain(-3.1, 4.0, 3).beside("central")
+            '3.1 points below central (95 % interval −7.1 to +0.9)'
+            >>> Gain(-3.1, None, 1).beside("central")
+            '3.1 points below central (a single difference)'
+            >>> Gain(2.0, 1.0, 3).beside("central")
+            '+2.0 (95 % interval +1.0 to +3.0) over central'
+        """
+        if self.mean > 0 or text.signed(self.mean) == "0.0":
+            return self.over(upper, sample)
+        return f"{text.percent(-self.mean)} points below {upper} ({self._interval(sample)})"
+
     def _interval(self, sample: float) -> str:
         if self.half is None:
             return "a single difference"
