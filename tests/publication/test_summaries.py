@@ -101,6 +101,38 @@ def test_too_few_pairs_are_said_also_without_fedavg(tmp_path):
     assert "differs significantly" not in text
 
 
+def test_one_method_and_seeds_that_are_not_alike(tmp_path, monkeypatch):
+    """On both federations, the differences to FedAvg are 2 and 8: nothing between, ICC(1) -1."""
+    own = {"P10C2": (52, 68), "P5C2": (48, 52)}
+    monkeypatch.setitem(globals(), "GA", {"fedavg": GA["fedavg"], "fedgela": own})
+    write(tmp_path / "two", "P10C2", "P5C2")
+    text = summaries.summarize([tmp_path / "two"], tmp_path / "out", ["ga_final"])
+    assert "2 federations are too few for Wilcoxon's test of 1 method: adjusted, it needs" in text
+    assert (
+        "Seeds of a federation are no more alike than those of different federations: the "
+        "intraclass correlation of the differences to fedavg is -1.00 (fedgela); values below 0 "
+        "are estimates of 0.\n"
+    ) in text
+
+
+def test_seeds_that_are_alike(tmp_path, monkeypatch):
+    """Differences of 2 and 2, and 8 and 8: nothing within a federation, ICC(1) 1."""
+    own = {"P10C2": (52, 62), "P5C2": (48, 58)}
+    monkeypatch.setitem(globals(), "GA", {"fedavg": GA["fedavg"], "fedgela": own})
+    write(tmp_path / "two", "P10C2", "P5C2")
+    text = summaries.summarize([tmp_path / "two"], tmp_path / "out", ["ga_final"])
+    assert "Seeds of a federation are alike: the" in text
+    assert "fedavg is 1.00 (fedgela).\n" in text
+
+
+def test_a_single_seed_is_said_as_one(tmp_path, monkeypatch):
+    single = {"fedavg": {"P10C2": (50,)}, "fedgela": {"P10C2": (70,)}}
+    monkeypatch.setitem(globals(), "GA", single)
+    write(tmp_path / "one", "P10C2")
+    text = summaries.summarize([tmp_path / "one"], tmp_path / "out", ["ga_final"])
+    assert "1 seed is too few for Wilcoxon's test of 1 method: adjusted, it needs 6 to" in text
+
+
 def test_methods_with_the_same_accuracies_in_all_runs_are_ranked_once(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "GA", {"apfl": GA["fedavg"], **GA})
     write(tmp_path / "one", "P10C2")

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tff_pcdd import tables
+from tff_pcdd import tables, text
 from tff_pcdd.measures import headings
 from tff_pcdd.results import ranks
 from tff_pcdd.tables import BASELINE
@@ -126,15 +126,15 @@ def _beside_ranks(
 def tests(ranking: Ranking) -> str:
     """What the tests say, in a few sentences."""
     best, level = ranking.methods[0], ranks.LEVEL
-    number = len(ranking.federations)
     sentences = []
     if ranking.friedman is not None:
         p = ranking.friedman.p
         differ = "differ" if p < level else "do not differ significantly"
         sentences.append(
             f"Over federations: the average ranks {differ} (Friedman: "
-            f"χ² = {ranking.friedman.statistic:.1f}, p = {p:.2g}; {len(ranking.methods)} methods, "
-            f"{number} federations)."
+            f"χ² = {ranking.friedman.statistic:.1f}, p = {p:.2g}; "
+            f"{text.plural(len(ranking.methods), 'method')}, "
+            f"{text.plural(len(ranking.federations), 'federation')})."
         )
     if ranking.difference is not None:
         near = [best, _listed(ranking.near_best, ranking)] if ranking.near_best else []
@@ -149,11 +149,12 @@ def tests(ranking: Ranking) -> str:
     apart = [name for name in ranking.methods if name in found and found[name].adjusted < level]
     if ranking.number < needed:
         alone = [name for name in ranking.methods if name in found and found[name].p < level]
+        few = text.plural(ranking.number, ranking.units.removesuffix("s"))
         sentences.append(
-            f"{ranking.number} {ranking.units} are too few for Wilcoxon's test of {compared} "
-            f"methods: adjusted, it needs {needed} to reach the level of {level:g}, whatever the "
-            f"accuracies are. Tested alone, {', '.join(alone) or 'no method'} would differ from "
-            f"{other}."
+            f"{few} {'is' if ranking.number == 1 else 'are'} too few for Wilcoxon's test of "
+            f"{text.plural(compared, 'method')}: adjusted, it needs {needed} to reach the level of "
+            f"{level:g}, whatever the accuracies are. Tested alone, "
+            f"{', '.join(alone) or 'no method'} would differ from {other}."
         )
     else:
         sentences.append(
@@ -161,13 +162,18 @@ def tests(ranking: Ranking) -> str:
             "(Wilcoxon)."
         )
     if alike := {name: c for name, c in ranking.alike.items() if not math.isnan(c)}:
-        values = sorted(alike.values())
+        median = statistics.median(alike.values())
         shown = [name for name in ranking.methods if name in alike][:3]
-        sentences.append(
-            "Seeds of a federation are alike: the intraclass correlation of the differences to "
-            f"{BASELINE} is {', '.join(f'{alike[name]:.2f} ({name})' for name in shown)}; its "
-            f"median over the methods is {statistics.median(values):.2f}."
-        )
+        how = "alike" if median > 0 else "no more alike than those of different federations"
+        found_alike = [
+            f"Seeds of a federation are {how}: the intraclass correlation of the differences to "
+            f"{BASELINE} is {', '.join(f'{alike[name]:.2f} ({name})' for name in shown)}"
+        ]
+        if len(alike) > 1:
+            found_alike.append(f"its median over the methods is {median:.2f}")
+        if min(median, *(alike[name] for name in shown)) < 0:
+            found_alike.append("values below 0 are estimates of 0")
+        sentences.append(f"{'; '.join(found_alike)}.")
     return " ".join(sentences)
 
 
