@@ -65,6 +65,19 @@ def test_a_sweep_has_the_accuracies_of_what_it_chose(tmp_path):
         assert shown == pytest.approx(sum(float(row[key]) for row in best) / 2)
 
 
+def test_the_method_of_a_sweep_whose_accuracies_are_shown_is_named_first(tmp_path):
+    make_method_sweep(tmp_path)
+    [entry] = index_page.content(tmp_path)["entries"]
+    assert (entry.what, entry.ga) == ("fedavg, fedgela", None)
+    # The second one is 6 points better.
+    make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedgela"))
+    with open(tmp_path / "comparison" / "comparison.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["algorithm"] == "fedgela"]
+    [entry] = index_page.content(tmp_path)["entries"]
+    assert entry.what == "fedgela, fedavg"
+    assert entry.ga == pytest.approx(sum(float(row["ga_final"]) for row in rows) / 2)
+
+
 def test_runs_of_a_comparison_are_on_its_own_page(root):
     assert (root / "compared/fedavg/seed_0/config.json").is_file()
     assert not any("seed_0" in entry.folder for entry in index_page.content(root)["entries"])
@@ -138,7 +151,7 @@ def test_the_table_for_the_terminal_is_narrow_and_has_local_times(root, zone, da
 
 
 def test_the_terminal_says_whose_accuracies_are_shown(root):
-    says = "GA and PA: of a comparison, those of its method with the highest GA,"
+    says = "GA and PA: of a comparison or a sweep of several methods, those of its method"
     entries = index_page.content(root)["entries"]
     assert says in index_page.printed(entries)
     assert says not in index_page.printed([entry for entry in entries if entry.kind == "run"])

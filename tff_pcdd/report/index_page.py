@@ -30,8 +30,8 @@ from tff_pcdd.training.file_names import (
 _MOST, _MOST_FOLDERS = 1000, 100_000
 # What a terminal says of these accuracies.
 _BEST = (
-    "GA and PA: of a comparison, those of its method with the highest GA, which is named first; of "
-    "a sweep, those of its best method with the chosen settings."
+    "GA and PA: of a comparison or a sweep of several methods, those of its method with the "
+    "highest GA, which is named first; of a sweep of one method, those with the chosen settings."
 )
 # The most curves, settings of a line, and methods of a comparison that are drawn.
 _CURVES, _SETTINGS, _METHODS = 200, 6, 8
@@ -233,9 +233,17 @@ def _seconds(histories: Iterable[History | None]) -> float | None:
 
 def _of_sweep(root: Path, directory: Directory) -> Entry:
     content = sweep_page.content(directory)
-    title, _, data = content["title"].removeprefix("Sweep of ").partition(" on ")
     ga, pa = content["accuracies"]
-    return _entry(root, directory, SWEEP_TABLE, kind="sweep", what=title, data=data, ga=ga, pa=pa)
+    return _entry(
+        root,
+        directory,
+        SWEEP_TABLE,
+        kind="sweep",
+        what=content["what"],
+        data=content["title"].partition(" on ")[2],
+        ga=ga,
+        pa=pa,
+    )
 
 
 _READ = {"run": _of_run, "comparison": _of_comparison, "sweep": _of_sweep}

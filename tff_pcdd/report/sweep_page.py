@@ -223,11 +223,8 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         Column("seeds", "finished runs that did not diverge"),
     ]
     complete = {point.name: point.score for point in points}
-    title = _title(
-        " of ".join(text.listed([*map(name_of, names)]) for names in (sorted(tried), methods)),
-        config,
-        tried,
-    )
+    what = " of ".join(text.listed([*map(name_of, names)]) for names in (sorted(tried), methods))
+    title = _title(what, config, tried)
     return {
         "title": title,
         "terms": _terms(title, config),
@@ -251,6 +248,7 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
             tables.mean([v for row in by_point.get(chosen, ()) if (v := number(row.get(key, "")))])
             for key in _FINAL
         ],
+        "what": what,
         "problems": directory.problems,
     }
 
@@ -450,6 +448,10 @@ def _methods(
         "all_points": Table([columns[0], Column("rounds", "rounds it has trained")], every),
         "first": "method",
         "accuracies": [leads.mean(key) for key in _FINAL],
+        # The method of these accuracies first.
+        "what": text.listed(
+            [name_of(m) for m in sorted(by_method, key=lambda m: m not in leads.methods)], 4
+        ),
         "problems": directory.problems,
     }
 
