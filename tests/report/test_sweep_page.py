@@ -285,6 +285,26 @@ def test_what_is_no_sweep(tmp_path):
         write_report(sweep_dir=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("record", "others"),
+    [
+        ('{"started": "now", "halving": "all"}\n{"started": "now", "halving": "same_rate"}\n'
+         '{"ended": "now"}\n', "others with the same learning rates"),
+        ('{"started": "now", "halving": "all"}\n', "others"),
+        ('{"started": "now"}\n', "others"),
+        ("{", "others"),
+        (None, "others"),
+    ],
+)  # fmt: skip
+def test_why_points_were_stopped(tmp_path, record, others):
+    """By the last call; by same_rate, points with other rates do not compete."""
+    make_method_sweep(tmp_path)
+    if record is not None:
+        (tmp_path / "calls.jsonl").write_text(record)
+    shown = " ".join(page(sweep_dir=tmp_path).texts)
+    assert f"points that were stopped early, because {others} had a higher VA" in shown
+
+
 def test_points_that_diverged_were_not_stopped(tmp_path):
     make_method_sweep(tmp_path)
     rows = list(csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()))

@@ -126,6 +126,15 @@ def test_the_report(training, tmp_path):
     assert "seeds 1, 2, 3" in text
 
 
+@pytest.mark.parametrize(
+    ("among", "others"), [("same_rate", "others with the same learning rates"), ("all", "others")]
+)
+def test_the_report_says_which_points_compete(training, tmp_path, among, others):
+    sweep_methods(points(), tmp_path, halving=Halving(among=among))
+    text = " ".join((tmp_path / "sweep.md").read_text().split())
+    assert f"that were stopped early, because {others} had a higher VA. Rounds" in text
+
+
 @pytest.mark.parametrize("criterion", ["va", "va_balanced", "va_personal"])
 def test_the_held_out_accuracy_beside_the_results_is_the_criterion(criterion, tmp_path):
     summary = {"va_best": 50.0, "va_balanced_best": 50.0, "va_personal_best": 50.0}

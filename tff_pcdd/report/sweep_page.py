@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
+import json
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 
 from tff_pcdd import files, findings, measures, tables, text
 from tff_pcdd.data import DataConfig
-from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.errors import DamagedFileError, DataError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import pages, settings_table, shades, terms
@@ -23,8 +25,9 @@ from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.results.runs import Results
 from tff_pcdd.settings import describe
-from tff_pcdd.studies.method_sweep import BEST, COMPARISON, POINTS
+from tff_pcdd.studies.method_sweep import BEST, CALLS, COMPARISON, POINTS
 from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE, left_out
+from tff_pcdd.studies.tuning import ALL, WHY_STOPPED
 from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CONFIG, FAILURES, REPORT, SWEEP_RUNS, SWEEP_TABLE
 
@@ -414,7 +417,7 @@ def _methods(
     columns = [
         Column("VA", "accuracy on held-out samples in the best round, with the chosen settings"),
         Column("points", "points of the grid that were tried"),
-        Column("stopped", "points that were stopped early, because others had a higher VA"),
+        Column("stopped", f"points that were stopped early, {_why_stopped(directory)}"),
         Column("rounds", "rounds that all points have trained together"),
     ]
     finals = Directory(directory.path / COMPARISON, directory.compared)
@@ -454,6 +457,20 @@ def _methods(
         ),
         "problems": directory.problems,
     }
+
+
+def _why_stopped(directory: Directory) -> str:
+    """Why points were stopped, by the record of the last call; without one, in general."""
+    rule: Any = ALL
+    # A sweep that was started from Python has no record.
+    if (directory.path / CALLS).exists():
+        with contextlib.suppress(DataError, OSError, ValueError, RecursionError):
+            for line in directory.text(CALLS).splitlines():
+                call = json.loads(line)
+                if isinstance(call, dict) and "started" in call:
+                    # Earlier versions did not record it.
+                    rule = call.get("halving", ALL)
+    return WHY_STOPPED.get(str(rule), WHY_STOPPED[ALL])
 
 
 def _highest(rows: Sequence[Row]) -> list[tuple[str, str]]:

@@ -95,6 +95,7 @@ def sweep_methods(
         WriteError: a result cannot be written. The next call continues from there.
     """
     directory = Path(output_dir)
+    halving = halving or Halving()
     tuned = plan(points, directory, overwrite=overwrite)
     every = [point for grid in points.values() for point in grid]
     check_held_out((config.data for p in every for config in p.configs), load=True)
@@ -108,7 +109,7 @@ def sweep_methods(
             directory,
             computer,
             criterion=criterion,
-            halving=halving or Halving(),
+            halving=halving,
             overwrite=overwrite,
             after_each=lambda tuned: _write_csv(directory, tuned, chosen=False),
         )
@@ -139,7 +140,9 @@ def sweep_methods(
         for trial in method.trials
         for run in trial.runs
     }
-    document = method_sweep_tables.document(first, tuned, runs, criterion, found)
+    document = method_sweep_tables.document(
+        first, tuned, runs, criterion, found, among=halving.among
+    )
     files.write_text(directory / _TABLE, document)
     stages.enter("drawing the picture")
     plots.save(method_sweep_plots.draw(tuned, first.describe())[0], directory / PICTURE)

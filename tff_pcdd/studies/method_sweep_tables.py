@@ -11,7 +11,7 @@ from tff_pcdd.results.runs import Results
 from tff_pcdd.studies import comparison_tables
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, results_of
 from tff_pcdd.studies.sweeps import NOTES
-from tff_pcdd.studies.tuning import Tuned, known_score
+from tff_pcdd.studies.tuning import WHY_STOPPED, Tuned, known_score
 from tff_pcdd.tables import BASELINE, label
 from tff_pcdd.training import ExperimentConfig
 
@@ -54,7 +54,8 @@ def document(
     tuned: Sequence[Tuned],
     runs: Sequence[StudyRun],
     criterion: str,
-    found: Sequence[Finding] = (),
+    found: Sequence[Finding],
+    among: str,
 ) -> str:
     """The text of sweep.md.
 
@@ -64,6 +65,7 @@ def document(
         runs: the final runs; none if nothing could be chosen.
         criterion: as for `sweep_methods`.
         found: the findings of their comparison.
+        among: which settings of a method competed, as of `Halving`.
     """
     seeds = _seeds(config for m in tuned for trial in m.trials for config in trial.point.configs)
     parts = [
@@ -72,7 +74,7 @@ def document(
         tables.table(choices(tuned)),
         *(finding.line for finding in edges(tuned)),
         f"{NOTES[criterion]}; in %, in the best round so far, with seed {seeds}. Stopped: points "
-        "of the grid that were stopped early, because others had a higher VA. Rounds: what all "
+        f"of the grid that were stopped early, {WHY_STOPPED[among]}. Rounds: what all "
         "points of the method have trained together; a method without a coefficient of its own has "
         "fewer points. Every decision is made on held-out samples.",
     ]

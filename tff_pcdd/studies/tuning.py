@@ -278,6 +278,11 @@ def known_score(trial: Trial) -> float | None:
 
 SAME_RATE, ALL = "same_rate", "all"
 AMONG = (SAME_RATE, ALL)
+# Why settings were stopped.
+WHY_STOPPED = {
+    SAME_RATE: "because others with the same learning rates had a higher VA",
+    ALL: "because others had a higher VA",
+}
 
 
 @dataclasses.dataclass(frozen=True)
