@@ -201,8 +201,8 @@ class MissingValues:
             return np.arange(count), {}
         if lacking.all():
             raise DataError(f"{place}: no row is left; missing: {', '.join(parts)[:200]}")
-        number = plural(int(lacking.sum()), "row")
-        warn(f"{place}: {number} left out; missing: {', '.join(parts)[:200]}")
+        left_out = plural(int(lacking.sum()), "row")
+        warn(f"{place}: {left_out} left out; missing: {', '.join(parts)[:200]}")
         return np.flatnonzero(~lacking), {"rows_left_out": int(lacking.sum())}
 
 
