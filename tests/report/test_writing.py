@@ -296,7 +296,8 @@ def test_the_program(tmp_path, capsys):
     assert (tmp_path / "c" / "report.html").is_file()
 
 
-@pytest.mark.parametrize("flags", [(), ("--run_dir=a", "--comparison_dir=b"), ("--run_dir=none",)])
+# tests/cli/test_refusals.py has the call without any directory.
+@pytest.mark.parametrize("flags", [("--run_dir=a", "--comparison_dir=b"), ("--run_dir=none",)])
 def test_the_program_refuses(flags, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert call(report, *flags) == 2
