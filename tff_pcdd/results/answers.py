@@ -426,10 +426,10 @@ def of_re_trained(results: Results) -> Iterator[Finding]:
     Args:
         results: the runs of a comparison.
     """
+    fedavg = results.of(method=BASELINE)
     for method, own in results.by_method().items():
-        if not getattr(registry.classes().get(method), "head_calibration", ""):
+        if not is_known(method, "head_calibration", False):
             continue
-        fedavg = results.of(method=BASELINE)
         ahead = gain(
             units(
                 [

@@ -17,7 +17,6 @@ from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.findings import Finding
 from tff_pcdd.results import compared
 from tff_pcdd.results.answers import UNTUNED, Tuning
-from tff_pcdd.results.compared import NOTHING
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.studies import comparison_tables, study
@@ -114,10 +113,10 @@ def compute(
     _draw(directory, runs)
     stages.leave()
     read = Directory(directory, compared=False)
-    found = (read.attempt(COMPARISON_TABLE, compared.read, read, tuning) or NOTHING).findings
-    files.write_text(directory / _TABLES, comparison_tables.document(runs, found))
-    report = comparison_tables.report(runs, sites(runs), tuning, found)
-    return Comparison(report, study.failures(runs)), found
+    found = read.attempt(COMPARISON_TABLE, compared.read, read, tuning) or compared.NOTHING
+    files.write_text(directory / _TABLES, comparison_tables.document(runs, found.findings))
+    report = comparison_tables.report(runs, sites(runs), tuning, found.findings)
+    return Comparison(report, study.failures(runs)), found.findings
 
 
 def plan(
