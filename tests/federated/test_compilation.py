@@ -1,6 +1,9 @@
 """Local training that XLA compiles equals training that it does not, up to rounding."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -156,3 +159,25 @@ def test_the_step_on_rotated_images_is_compiled():
     spec = dataclasses.replace(support.training_spec("fedavg"), input_spec=ROTATED)
     compiled = dataclasses.replace(spec, compile="step")
     assert_equal_to_rounding(trained(compiled, 8), trained(spec, 8))
+
+
+# Run apart: XLA reads its flags once. Sizes are of 5 to 8 batches of four, with and without a
+# smaller last one.
+_SEVERAL_SIZES = """
+import dataclasses
+from tests import support
+from tests.federated import test_compilation
+test_compilation.SAMPLES = support.examples(32, [0, 1, 2], 1)
+spec = dataclasses.replace(support.training_spec("fedavg"), compile={!r})
+test_compilation.trained(spec, 20, 22, 24, 26, 27, 28, 30, 31, 32)
+"""
+
+
+# A program with the batches of all epochs, and one with those of an epoch; or one step.
+@pytest.mark.parametrize(("compile", "programs"), [("client", 2), ("step", 1)])
+def test_clients_of_several_sizes_share_programs(compile, programs, tmp_path):
+    """XLA makes a program for each shape, and for each value of what it has to know in advance."""
+    environment = os.environ | {"XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"}
+    code = [sys.executable, "-c", _SEVERAL_SIZES.format(compile)]
+    subprocess.run(code, env=environment, check=True)
+    assert len(list(tmp_path.glob("*.before_optimizations.txt"))) == programs

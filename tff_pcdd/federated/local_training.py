@@ -207,7 +207,7 @@ class LocalTraining:
         def full_batches(x, y, orders, seeds, full, count, totals):
             def add_step(number, totals):
                 epoch, number = number // full, number % full
-                index = tf.slice(orders, [epoch, number * size], [1, size])[0]
+                index = tf.gather(tf.gather(orders, epoch), number * size + tf.range(size))
                 seed = fold_in(tf.gather(seeds, epoch), number)
                 return totals + step(tf.gather(x, index), tf.gather(y, index), seed)
 
@@ -270,9 +270,17 @@ class LocalTraining:
             scalars = [loss, *(metrics.get(name, 0.0) for name in method.metric_names), 1.0]
             return tf.stack(scalars) * tf.cast(tf.size(y), tf.float32)
 
-        if self._spec.compile == "step":
-            take = compiled(take, net)
-        return lambda x, y, seed: take(transforms.augment(x, spec, seed), y, seed)
+        if self._spec.compile != "step":
+            return lambda x, y, seed: take(transforms.augment(x, spec, seed), y, seed)
+        program = compiled(take, net)
+
+        def step(x, y, seed):
+            inputs = transforms.augment(x, spec, seed), y, seed
+            # A smaller batch would need a program for each of its sizes, as in `_programs`.
+            is_full = tf.equal(tf.size(y), self._spec.batch_size)
+            return tf.cond(is_full, lambda: program(*inputs), lambda: take(*inputs))
+
+        return step
 
 
 def _order(
