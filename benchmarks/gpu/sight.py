@@ -26,7 +26,8 @@ _TITLE = "GPU: sight"
 _TEXT = """\
 {made_with} The tests marked `gpu` ([GPU](how-to/gpu.md#tests-and-measurements)) run in fourteen
 processes. *First step* is `tasks.train` on digits with Simple-CNN: seconds from the start of the
-process to the end of the first round."""
+process to the end of the first round; then twice more with a directory in which TensorFlow keeps
+compiled programs (`TF_XLA_FLAGS`), which is empty before the first of the two."""
 
 # Those of the methods take longest.
 _TESTS = [f"tests/gpu/test_{name}.py" for name in ("runs", "networks", "methods")]
@@ -38,8 +39,13 @@ _PROCESSES = 14
 _ENDS, _PATIENCE = 20, 150
 # Characters of a failed test's message that are kept.
 _SHOWN = 1500
-# Rounds in the first steps of a quick run.
-_TINY = ("--max_train_samples=100", "--max_test_samples=100", "--local_epochs=1")
+# Rounds in the first steps of a quick run; XLA compiles steps on full batches only.
+_TINY = ("--max_train_samples=100", "--max_test_samples=100", "--local_epochs=1", "--batch_size=5")
+# TensorFlow's flags that keep XLA's programs in a directory.
+_KEEPING = (
+    "--tf_xla_persistent_cache_directory={}",
+    "--tf_xla_persistent_cache_device_types=GPU,CPU",
+)
 
 
 def run(plan: measure.Plan) -> Section:
@@ -53,6 +59,8 @@ def run(plan: measure.Plan) -> Section:
         measure.note(f"gpu_sight: first step, compile={compile}")
         call = functools.partial(_first_step, compile, plan, ledger)
         ledger.measure(f"first step, compile={compile}", call)
+    measure.note("gpu_sight: first step, programs kept")
+    ledger.measure("first steps, programs kept", lambda: _first_steps_with_kept(plan, ledger))
     measure.note("gpu_sight: tests")
     ledger.measure("tests", lambda: _tests(plan, ledger.left()))
     return section(ledger)
@@ -87,7 +95,21 @@ def _devices() -> dict[str, Any]:
     } or {"GPU": "none"}
 
 
-def _first_step(compile: str, plan: measure.Plan, ledger: Ledger) -> dict[str, float | str]:
+def _first_steps_with_kept(plan: measure.Plan, ledger: Ledger) -> dict[str, Any]:
+    """Seconds of a process that keeps its programs, and of one that finds them."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = " ".join(_KEEPING).format(folder)
+        first, second = (_first_step("client", plan, ledger, flags) for _ in range(2))
+        return {
+            **first,
+            "kept": sum(1 for _ in Path(folder).iterdir()),
+            **{f"{name} again": value for name, value in second.items()},
+        }
+
+
+def _first_step(
+    compile: str, plan: measure.Plan, ledger: Ledger, xla_flags: str = ""
+) -> dict[str, float | str]:
     """Seconds to the end of the first round, and of the command."""
     from benchmarks.startup import FIRST_ROUND
 
@@ -98,6 +120,8 @@ def _first_step(compile: str, plan: measure.Plan, ledger: Ledger) -> dict[str, f
         command, environment = children.own(
             "benchmarks.first_round", *flags, *(_TINY if plan.quick else ())
         )
+        if xla_flags:
+            environment["TF_XLA_FLAGS"] = xla_flags
         with open(Path(folder) / "errors", "w+", errors="replace") as errors:
             process = subprocess.Popen(
                 command,

@@ -43,6 +43,7 @@ def test_all_sections_run_on_a_processor_and_continue(tmp_path):
         assert before[name]
         assert "note" not in text.replace("notes", "")
     assert before["gpu_sight"]["tests"]["passed"] == 1
+    assert before["gpu_sight"]["first steps, programs kept"]["kept"]
     repeated = next(t for t in sections["gpu_record"]["targets"] if "different" in t["text"])
     # XLA's programs for processors are not repeatable bit for bit.
     assert repeated["value"] in (1, 2)
