@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 
 from benchmarks import GPU_SECTIONS, SECTIONS, measure, report
 from tff_pcdd import files, runtime
-from tff_pcdd.cli.calls import describe_machine
+from tff_pcdd.calls import describe_machine
 
 
 def run(

@@ -363,7 +363,7 @@ def read_calls(path: Path) -> list[dict[str, Any]]:
         path: the directory of the sweep.
 
     Returns:
-        What `cli.calls` has recorded of each call, without paths of this machine. A call that was
+        What `calls` has recorded of each call, without paths of this machine. A call that was
         killed has no `seconds`.
 
     Raises:

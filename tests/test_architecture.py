@@ -37,6 +37,7 @@ _LAYERS = [
     {"data"},
     {"registry"},
     {"settings"},
+    {"calls"},
     {"files"},
     {"heavy"},
     {"stack"},

@@ -14,7 +14,7 @@ import tensorflow as tf
 from benchmarks.measure import Plan, note
 from benchmarks.report import Section, Table
 from tff_pcdd import files, machine
-from tff_pcdd.cli.calls import describe_machine
+from tff_pcdd.calls import describe_machine
 from tff_pcdd.errors import SettingError
 
 # What nvidia-smi tells of the first GPU, by its own names.

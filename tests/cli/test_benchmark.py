@@ -25,7 +25,7 @@ from benchmarks import (
 )
 from tests.markdown_tables import table_rows
 from tff_pcdd import machine, models, stack
-from tff_pcdd.cli.calls import describe_machine
+from tff_pcdd.calls import describe_machine
 from tff_pcdd.runtime import launcher
 
 # Memory of the benchmark in MB that no process has which it starts and measures.

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from benchmarks import SECTIONS, processes, report
 from tests.markdown_tables import table_rows
-from tff_pcdd.cli.calls import describe_machine
+from tff_pcdd.calls import describe_machine
 
 
 @pytest.fixture(scope="module")

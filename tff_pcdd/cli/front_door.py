@@ -13,9 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tff_pcdd import outputs, stack
+from tff_pcdd import calls, outputs, stack
 from tff_pcdd._version import __version__
-from tff_pcdd.cli import calls
 from tff_pcdd.errors import one_of, shown
 
 PROGRAMS = (

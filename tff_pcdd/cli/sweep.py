@@ -28,8 +28,8 @@ from pathlib import Path
 
 from absl import flags as absl_flags
 
-from tff_pcdd import measures
-from tff_pcdd.cli import calls, experiments, method_grids, program, report
+from tff_pcdd import calls, measures
+from tff_pcdd.cli import experiments, method_grids, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.method_grids import Grid
 from tff_pcdd.errors import SettingError

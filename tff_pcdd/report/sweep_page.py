@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
-import json
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tff_pcdd import files, findings, measures, tables, text
+from tff_pcdd import calls, files, findings, measures, tables, text
 from tff_pcdd.data import DataConfig
-from tff_pcdd.errors import DamagedFileError, DataError, SettingError
+from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import pages, settings_table, shades, terms
@@ -461,16 +459,9 @@ def _methods(
 
 def _why_stopped(directory: Directory) -> str:
     """Why points were stopped, by the record of the last call; without one, in general."""
-    rule: Any = ALL
-    # A sweep that was started from Python has no record.
-    if (directory.path / CALLS).exists():
-        with contextlib.suppress(DataError, OSError, ValueError, RecursionError):
-            for line in directory.text(CALLS).splitlines():
-                call = json.loads(line)
-                if isinstance(call, dict) and "started" in call:
-                    # Earlier versions did not record it.
-                    rule = call.get("halving", ALL)
-    return WHY_STOPPED.get(str(rule), WHY_STOPPED[ALL])
+    # A sweep that was started from Python has no record, and earlier versions did not record it.
+    call = directory.attempt(CALLS, lambda: calls.last(directory.path / CALLS)) or {}
+    return WHY_STOPPED.get(str(call.get("halving", ALL)), WHY_STOPPED[ALL])
 
 
 def _highest(rows: Sequence[Row]) -> list[tuple[str, str]]:

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from tff_pcdd import files
-from tff_pcdd.cli import calls
+from tff_pcdd import calls, files
 from tff_pcdd.errors import WriteError
 
 
@@ -44,7 +43,7 @@ def test_calls_at_the_same_time_keep_the_lines_of_each_other(tmp_path):
     """Four processes with 25 calls each."""
     path = tmp_path / "calls.jsonl"
     program = (
-        "import pathlib, sys; from tff_pcdd.cli import calls; calls.describe_machine = lambda: "
+        "import pathlib, sys; from tff_pcdd import calls; calls.describe_machine = lambda: "
         "dict.fromkeys(calls._MACHINE)\n"
         "for call in range(25):\n"
         "    with calls.recorded(pathlib.Path(sys.argv[1]), [str(call)]): pass"
