@@ -113,14 +113,40 @@ def test_all_methods_with_the_best_value_are_named():
     assert heading == "One model for all: fedgela, ccvr lead with the same value."
     # 10, 9 and 8 points, with Student's factor of 4.303 for three seeds: 9 ± 4.303 / √3.
     assert sentence == (
-        "GA 100.0 ± 0.0 %, +9.0 (95 % interval +6.5 to +11.5) over fedavg. Take "
-        "--seeds=0,1,2,3,4 to tell them apart. fedgela is ahead of fedavg."
+        "GA 100.0 ± 0.0 %, +9.0 (95 % interval +6.5 to +11.5) over fedavg. The task is too easy to "
+        "tell them apart, with more seeds too: take harder data, such as a smaller "
+        "--max_train_samples, or fewer --rounds to see which learns faster. fedgela is ahead of "
+        "fedavg."
     )
     for others in ({"fedavg": full, "ccvr": full}, {"ccvr": full, "fedavg": full}):
         [answer] = answers.read(made({**others, "moon": [80.0] * 3}), [])
         heading, sentence = answer.sentences()[0]
         names = ", ".join(others)
         assert heading == f"One model for all: undecided; {names} lead with the same value."
+
+
+@pytest.mark.parametrize(
+    ("others", "advice"),
+    [
+        # At most one of 80 test samples is wrong, 1.25 points.
+        ([100.0, 98.75], "The task is too easy"),
+        # Three are wrong with one seed, so 1.5 samples on average.
+        ([100.0, 96.25], "take --seeds=0,1,2,3,4"),
+    ],
+)
+def test_more_seeds_are_not_advised_where_nothing_can_be_gained(others, advice):
+    values = {"fedavg": others, "fedgela": [100.0, 100.0]}
+    clients = [
+        site(name, method, seed, 100.0, test=40)
+        for name in ("north", "south")
+        for method in values
+        for seed in "01"
+    ]
+    [answer] = answers.read(made(values), clients)
+    sentence = answer.choices[0].sentence
+    assert "2 seeds cannot tell it from fedavg" in sentence
+    assert advice in sentence
+    assert ("--seeds" in sentence) == ("--seeds" in advice)
 
 
 @pytest.mark.parametrize(

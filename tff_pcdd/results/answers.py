@@ -28,6 +28,11 @@ _QUESTIONS = (
 # With fewer seeds, more of them are advised where methods cannot be told apart.
 FEW_SEEDS = 5
 
+_TOO_EASY = (
+    "The task is too easy to tell them apart, with more seeds too: take harder data, such as a "
+    "smaller --max_train_samples, or fewer --rounds to see which learns faster."
+)
+
 # Findings of single runs that a comparison repeats, in one line each; the others are in the
 # reports of the runs.
 _REPEATED = {
@@ -76,6 +81,7 @@ class Choice:
         units: what the units are, seeds or partitions.
         more_seeds: the flag that adds seeds up to `FEW_SEEDS`.
         sample: the points that one test sample changes; 0 if unknown.
+        too_easy: whether all that cannot be told apart are right for all test samples but one.
     """
 
     key: str
@@ -90,6 +96,7 @@ class Choice:
     units: str
     more_seeds: str
     sample: float = 0.0
+    too_easy: bool = False
 
     @property
     def heading(self) -> str:
@@ -125,11 +132,13 @@ class Choice:
         tied = [method for method in self.tied if method not in self.equal]
         if tied:
             it = self.best if self.equal else "it"
-            more = f"; take {self.more_seeds}" if few else ""
+            more = f"; take {self.more_seeds}" if few and not self.too_easy else ""
             units, names = text.plural(number, self.units), text.listed(tied, 8)
             yield f"{units} cannot tell {it} from {names}{more}."
-        elif self.equal and few:
+        elif self.equal and few and not self.too_easy:
             yield f"Take {self.more_seeds} to tell them apart."
+        if self.too_easy:
+            yield _TOO_EASY
         if self.behind:
             behind = text.listed(self.behind, 8)
             if not self.tied and not self.left_out:
@@ -340,9 +349,16 @@ def _choices(
                 "seed" if len(partitions) == 1 else "partition",
                 _more_seeds(results, tuned_with),
                 sample,
+                bool(tied) and all(_is_full(means[method], sample) for method in (best, *tied)),
             )
         )
     return found
+
+
+def _is_full(accuracy: float, sample: float) -> bool:
+    """Whether an accuracy in percent leaves room for no more than one test sample."""
+    room = 100.0 - accuracy
+    return room < sample or tables.is_equal(room, sample)
 
 
 def _sites(clients: Sequence[Site]) -> SiteGains | None:
