@@ -20,6 +20,8 @@ from tests.studies.fake_sweep import (
     point,
     points,
 )
+from tff_pcdd.report import sweep_page
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import Halving, dry_run, method_sweep_tables, study, sweep_methods
 from tff_pcdd.studies.study import StudyRun
 
@@ -184,6 +186,27 @@ def test_a_sweep_that_is_repeated_decides_as_before(training, tmp_path):
     trained = dict(training.trained)
     assert sweep_methods(points(), tmp_path) == first
     assert training.trained == trained
+
+
+def test_a_former_winner_that_a_larger_grid_stops_is_named(training, tmp_path):
+    """0.001 has 30 % after two rounds, less than two of the three points of the larger grid."""
+    both = ("client_learning_rate", "fedprox_mu")
+    small = {"fedprox": [point("fedprox", both, ("0.01", "0.001"))]}
+    first = sweep_methods(small, tmp_path)
+    assert first.chosen["fedprox"]["fedprox_mu"] == "0.001"
+    assert "chosen any more" not in first.report
+    larger = {"fedprox": [point("fedprox", both, texts) for texts in [*PROX][:3]]}
+    second = sweep_methods(larger, tmp_path)
+    assert second.chosen["fedprox"]["fedprox_mu"] == "0.01"
+    said = (
+        "1 point that an earlier sweep here has trained to the end cannot be chosen any more, "
+        "because the last sweep has stopped early what was behind other points of its grid: "
+        "fedprox/client_learning_rate=0.01,fedprox_mu=0.001. Next: the same command with --rungs="
+    )
+    page = sweep_page.content(Directory(tmp_path))["findings"]
+    [line] = [each.line for each in page if each.kind == "overtaken"]
+    for shown in (second.report, (tmp_path / "sweep.md").read_text(), line):
+        assert said in " ".join(shown.split())
 
 
 def test_nothing_is_chosen_while_a_run_of_the_method_lacks(training, tmp_path):

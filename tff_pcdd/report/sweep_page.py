@@ -24,7 +24,7 @@ from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.results.runs import Results
 from tff_pcdd.settings import describe
 from tff_pcdd.studies.method_sweep import BEST, CALLS, COMPARISON, POINTS
-from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE, left_out
+from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE, of_earlier
 from tff_pcdd.studies.tuning import ALL, WHY_STOPPED
 from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CONFIG, FAILURES, REPORT, SWEEP_RUNS, SWEEP_TABLE
@@ -236,7 +236,7 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         "answers": _answers(points),
         "findings": [
             *findings.of_choice(complete, chosen, config),
-            *left_out(directory.path, "*", by_point),
+            *of_earlier(directory.path, "*", by_point),
         ],
         "table": Table(columns, [_row(point) for point in points]),
         "heat": _heat(points),
@@ -373,7 +373,7 @@ def _methods(
     for method, own in by_method.items():
         best = next((row for row in own if row["chosen"] == "True"), None)
         score = None if best is None else number(best["va"])
-        stopped = sum(bool(row["stopped_after"]) and row["diverged"] != "True" for row in own)
+        stopped = sum(map(_is_stopped, own))
         rounds = sum(number(row["rounds"]) or 0 for row in own)
         if best is not None:
             chosen[method] = best["settings"]
@@ -410,8 +410,11 @@ def _methods(
             for method, settings in chosen.items()
         }
     )
-    tried = {f"{SWEEP_RUNS}/{row['algorithm']}/{row['settings'] or 'default'}" for row in cells}
-    found += left_out(directory.path, POINTS, tried)
+    tried = {
+        f"{SWEEP_RUNS}/{row['algorithm']}/{row['settings'] or 'default'}": row for row in cells
+    }
+    stopped_early = [name for name, row in tried.items() if _is_stopped(row)]
+    found += of_earlier(directory.path, POINTS, tried, stopped_early)
     columns = [
         Column("VA", "accuracy on held-out samples in the best round, with the chosen settings"),
         Column("points", "points of the grid that were tried"),
@@ -455,6 +458,11 @@ def _methods(
         ),
         "problems": directory.problems,
     }
+
+
+def _is_stopped(row: Mapping[str, str]) -> bool:
+    """Whether a point was stopped early, and not because it diverged."""
+    return bool(row["stopped_after"]) and row["diverged"] != "True"
 
 
 def _why_stopped(directory: Directory) -> str:

@@ -23,7 +23,7 @@ from tff_pcdd.results import answers
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.studies.sweeps import PICTURE, Point, check_held_out, check_seeds, left_out
+from tff_pcdd.studies.sweeps import PICTURE, Point, check_held_out, check_seeds, of_earlier
 from tff_pcdd.studies.tuning import Halving, Tuned
 from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, signature
 from tff_pcdd.training.file_names import CONFIG, SWEEP_RUNS, SWEEP_TABLE
@@ -135,20 +135,24 @@ def sweep_methods(
             runs = _finished(configs, directory / COMPARISON)
     first = next(iter(points.values()))[0].configs[0]
     tried = {
-        run.folder.parent.relative_to(directory).as_posix()
+        trial.runs[0].folder.parent.relative_to(directory).as_posix(): trial
         for method in tuned
         for trial in method.trials
-        for run in trial.runs
     }
+    stopped = [name for name, trial in tried.items() if not (trial.active or trial.diverged)]
+    of_choice = [
+        *method_sweep_tables.edges(tuned),
+        *of_earlier(directory, POINTS, tried, stopped),
+    ]
     document = method_sweep_tables.document(
-        first, tuned, runs, criterion, found, among=halving.among
+        first, tuned, runs, criterion, of_choice, found, among=halving.among
     )
     files.write_text(directory / _TABLE, document)
     stages.enter("drawing the picture")
     plots.save(method_sweep_plots.draw(tuned, first.describe())[0], directory / PICTURE)
     stages.leave()
     return MethodSweep(
-        method_sweep_tables.report(first, tuned, report, [*left_out(directory, POINTS, tried)]),
+        method_sweep_tables.report(first, tuned, report, of_choice),
         {method: point.settings for method, point in chosen.items()},
         failures,
     )

@@ -17,7 +17,7 @@ from tff_pcdd.training import ExperimentConfig
 
 
 def report(
-    first: ExperimentConfig, tuned: Sequence[Tuned], compared: str, others: Sequence[Finding]
+    first: ExperimentConfig, tuned: Sequence[Tuned], compared: str, of_choice: Sequence[Finding]
 ) -> str:
     """What a program prints: the chosen settings, and the comparison with them.
 
@@ -25,11 +25,11 @@ def report(
         first: the settings of a run, for the title.
         tuned: the trials of all methods.
         compared: the report of the comparison; empty if nothing could be chosen.
-        others: what was found besides.
+        of_choice: what was found about the choice.
     """
     parts = [tables.wrapped(first.describe()), tables.narrow(choices(tuned), [6, 5, 4, 3])]
-    if found := [*edges(tuned), *others]:
-        parts.append(findings.printed(found))
+    if of_choice:
+        parts.append(findings.printed(of_choice))
     # The title of the comparison is that of the sweep.
     return "\n\n".join([*parts, *compared.split("\n\n")[1:]])
 
@@ -54,6 +54,7 @@ def document(
     tuned: Sequence[Tuned],
     runs: Sequence[StudyRun],
     criterion: str,
+    of_choice: Sequence[Finding],
     found: Sequence[Finding],
     among: str,
 ) -> str:
@@ -64,7 +65,8 @@ def document(
         tuned: the trials of all methods.
         runs: the final runs; none if nothing could be chosen.
         criterion: as for `sweep_methods`.
-        found: the findings of their comparison.
+        of_choice: what was found about the choice.
+        found: the findings of the comparison of the final runs.
         among: which settings of a method competed, as of `Halving`.
     """
     seeds = _seeds(config for m in tuned for trial in m.trials for config in trial.point.configs)
@@ -72,7 +74,7 @@ def document(
         f"# {first.describe()}",
         "## Chosen settings",
         tables.table(choices(tuned)),
-        *(finding.line for finding in edges(tuned)),
+        *(finding.line for finding in of_choice),
         f"{NOTES[criterion]}; in %, in the best round so far, with seed {seeds}. Stopped: points "
         f"of the grid that were stopped early, {WHY_STOPPED[among]}. Rounds: what all "
         "points of the method have trained together; a method without a coefficient of its own has "

@@ -99,7 +99,7 @@ def sweep(
     best = choose(outcomes)
     config = points[0].configs[0]
     title = f"{config.method_title} on {comparison_tables.common_setting(runs)}"
-    found = [*edges(outcomes, best), *left_out(directory, "*", [point.name for point in points])]
+    found = [*edges(outcomes, best), *of_earlier(directory, "*", [point.name for point in points])]
     report = tables.table(table(outcomes, best))
     note = f"{NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
     note += (
@@ -133,24 +133,39 @@ def edges(outcomes: Sequence[Outcome], best: Outcome | None) -> list[Finding]:
     return [*findings.of_choice(scores, best.point.name, best.point.configs[0])]
 
 
-def left_out(directory: Path, pattern: str, tried: Collection[str]) -> Iterator[Finding]:
-    """Finished points of earlier sweeps in a directory, which a page or table does not show.
+def of_earlier(
+    directory: Path, pattern: str, tried: Collection[str], stopped: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Points that earlier sweeps in a directory have trained to the end, but that cannot be chosen.
 
     Args:
         directory: the directory of the sweep.
         pattern: the folders of points in it.
         tried: those of the last sweep.
+        stopped: those of them that it has stopped early.
     """
     found = Directory(directory).folders(f"{pattern}/seed_*/{SUMMARY}")
     points = {folder.parent.relative_to(directory).as_posix() for folder in found}
     if others := sorted(points.difference(tried)):
-        names = [text.name_of(point.removeprefix(f"{SWEEP_RUNS}/")) for point in others]
         yield Finding(
             "left out",
             f"{text.plural(len(others), 'finished point')} in this directory that the last sweep "
-            f"here did not try: {text.listed(names)}.",
+            f"here did not try: {_listed(others)}.",
             "Next: name their values in --grid too; no finished run is repeated.",
         )
+    if overtaken := sorted(points.intersection(stopped)):
+        yield Finding(
+            "overtaken",
+            f"{text.plural(len(overtaken), 'point')} that an earlier sweep here has trained to the "
+            "end cannot be chosen any more, because the last sweep has stopped early what was "
+            f"behind other points of its grid: {_listed(overtaken)}.",
+            "Next: the same command with --rungs=, which stops no point; no finished run is "
+            "repeated.",
+        )
+
+
+def _listed(points: Sequence[str]) -> str:
+    return text.listed([text.name_of(point.removeprefix(f"{SWEEP_RUNS}/")) for point in points])
 
 
 def check_held_out(configs: Iterable[DataConfig], *, load: bool = False) -> None:
