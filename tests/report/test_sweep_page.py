@@ -79,6 +79,22 @@ def test_a_sweep_over_settings(tmp_path):
     assert [color for color in cells if "picked" in color] == ["s16 picked"]
 
 
+def test_points_that_lie_too_near_for_the_held_out_samples(tmp_path):
+    """80.5 and 77.5 % of twice 100 samples; Newcombe's interval of 80.5 and 72.1 % begins at 0.05
+    points, that of 80.5 and 72.2 % at −0.04.
+    """
+    make_sweep(tmp_path)
+    for path in tmp_path.glob("*/seed_*/config.json"):
+        settings = json.loads(path.read_text())
+        path.write_text(json.dumps({**settings, "validation_fraction": 0.2}))
+        clients = "client,train_samples,test_samples,warning\n0,400,9,\n"
+        (path.parent / "clients.csv").write_text(clients)
+    assert (
+        "VA is measured on about 100 held-out samples with each of 2 seeds, so points may have to "
+        "lie 8.4 points apart to be told apart: 1 of 5 other points is nearer to the chosen one."
+    ) in " ".join(page(sweep_dir=tmp_path).texts)
+
+
 def settings_of(command):
     """The settings that the arguments of a command on a page stand for."""
     words = shlex.split(command)

@@ -40,6 +40,8 @@ class Training:
         fails, dies: folders whose run raises an error, and with which the process ends.
         diverges: the round in which a run ends because it has diverged, by its folder.
         classes: the names of the classes in confusion.npz, which is not written without any.
+        trained_on: the training samples of the only client in clients.csv, which is not written
+            without any.
         gains: by how much GA is above `test` in the end, by method, as a function of the seed.
     """
 
@@ -48,6 +50,7 @@ class Training:
         self.trained, self.fails, self.dies, self.diverges = {}, set(), set(), {}
         self.gains = {"fedprox": lambda seed: seed}
         self.classes = tuple("0123456789")
+        self.trained_on = 0
 
     def __call__(self, config, folder, options=None, *, overwrite, label, pause_after=None):
         name = str(folder.relative_to(self.directory))
@@ -91,6 +94,9 @@ class Training:
             "seconds_per_round": 0.5,
         }
         (folder / "summary.json").write_text(json.dumps(summary))
+        if self.trained_on:
+            clients = f"client,train_samples,test_samples,warning\n0,{self.trained_on},9,\n"
+            (folder / "clients.csv").write_text(clients)
         if self.classes:
             np.savez(folder / "confusion.npz", class_names=np.array(self.classes))
         return summary

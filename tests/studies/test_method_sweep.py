@@ -188,6 +188,27 @@ def test_a_sweep_that_is_repeated_decides_as_before(training, tmp_path):
     assert training.trained == trained
 
 
+def test_points_that_lie_too_near_for_the_held_out_samples(training, tmp_path):
+    """80 % of 500 samples are trained on.
+
+    Newcombe's interval of 99 and 93.3 % of 100 samples begins at +0.06 points, that of 99 and
+    93.4 % at −0.02.
+    """
+    training.trained_on = 400
+    result = sweep_methods(points(), tmp_path, halving=Halving(rungs=()))
+    assert result.chosen["fedprox"]["fedprox_mu"] == "0.01"
+    # 99 is 1 and 4 points above two of five points, and 60 is 20 above the other one.
+    said = (
+        "VA is measured on about 100 held-out samples, so points may have to lie 5.7 points apart "
+        "to be told apart: 2 of 5 other points of fedprox are nearer to the chosen one. Next: more "
+        "--seeds, or a larger --validation_fraction."
+    )
+    page = sweep_page.content(Directory(tmp_path))["findings"]
+    [line] = [each.line for each in page if each.kind == "noise"]
+    for shown in (result.report, (tmp_path / "sweep.md").read_text(), line):
+        assert said in " ".join(shown.split())
+
+
 def test_a_former_winner_that_a_larger_grid_stops_is_named(training, tmp_path):
     """0.001 has 30 % after two rounds, less than two of the three points of the larger grid."""
     both = ("client_learning_rate", "fedprox_mu")

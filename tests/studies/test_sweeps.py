@@ -83,6 +83,23 @@ def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
 
 
+def test_points_that_lie_too_near_for_the_held_out_samples(computed, tmp_path, monkeypatch):
+    """55 and 50 %, each of twice 100 samples: Newcombe's interval of 55 and 45.3 % begins at
+    −0.09, that of 55 and 45.2 % at 0.01.
+    """
+    sweep(POINTS, tmp_path)
+    clients = "client,train_samples,test_samples,warning\n0,400,9,\n"
+    (tmp_path / "client_learning_rate=0.01" / "seed_0" / "clients.csv").write_text(clients)
+    monkeypatch.setattr(study, "check", lambda *args, **options: None)
+    result = sweep(POINTS, tmp_path)
+    said = (
+        "VA is measured on about 100 held-out samples with each of 2 seeds, so points may have to "
+        "lie 9.8 points apart to be told apart: 1 of 1 other point is nearer to the chosen one."
+    )
+    for shown in (result.report, (tmp_path / "sweep.md").read_text()):
+        assert said in " ".join(shown.split())
+
+
 def test_rows_name_settings_that_are_measured_too(monkeypatch, tmp_path):
     """A run may end before its planned number of rounds."""
     made = [

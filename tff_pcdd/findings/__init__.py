@@ -27,7 +27,7 @@ from tff_pcdd.findings.finding import (
     printed,
     recorded,
 )
-from tff_pcdd.findings.grids import merged, of_choice, of_grid, of_ties, read_point
+from tff_pcdd.findings.grids import merged, of_choice, of_grid, of_noise, of_ties, read_point
 from tff_pcdd.findings.runs import of_run, re_trained_method
 from tff_pcdd.findings.thresholds import FLAT
 
@@ -53,6 +53,7 @@ __all__ = [
     "of_choice",
     "of_clients",
     "of_grid",
+    "of_noise",
     "of_run",
     "of_ties",
     "printed",

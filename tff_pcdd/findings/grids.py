@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import tables, text
 from tff_pcdd.errors import SettingError
+from tff_pcdd.evaluation import accuracy_interval
 from tff_pcdd.findings.finding import Finding
 
 if TYPE_CHECKING:
@@ -86,6 +87,55 @@ def of_ties(scores: Mapping[str, float | None], chosen: str) -> Iterator[Finding
     if equal:
         what = "Points with the same VA as the chosen one, which comes first in the grid:"
         yield Finding("tie", f"{what} {text.listed(equal)}.")
+
+
+def of_noise(
+    choices: Iterable[tuple[str, str, Mapping[str, float | None]]], samples: int, seeds: int = 1
+) -> Iterator[Finding]:
+    """Points that lie too near to the chosen one for the number of held-out samples.
+
+    Args:
+        choices: for each method its name, which is empty if there is only one, the chosen point,
+            and the accuracy on held-out samples of each point that was trained to the end.
+        samples: number of held-out samples with each seed; 0 if unknown.
+        seeds: number of seeds, over which the accuracies are averaged.
+
+    Example:
+        >>> [found] = of_noise([("", "a=1", {"a=1": 80.0, "a=2": 75.0, "a=3": 60.0})], 200)
+        >>> print(found.what)  # doctest: +NORMALIZE_WHITESPACE
+        VA is measured on about 200 held-out samples, so points may have to lie 8.5 points apart
+        to be told apart: 1 of 2 other points is nearer to the chosen one.
+    """
+    found, distances = [], []
+    for method, chosen, scores in choices:
+        best = scores.get(chosen)
+        if best is None or not samples:
+            continue
+        distance = _distance(best, samples * seeds)
+        others = [score for point, score in scores.items() if point != chosen and score is not None]
+        if near := sum(best - score < distance for score in others):
+            distances.append(distance)
+            is_near = "is" if near == 1 else "are"
+            of_method = f" of {method}" if method else ""
+            number = text.plural(len(others), "other point")
+            found.append(f"{near} of {number}{of_method} {is_near} nearer to the chosen one")
+    if found:
+        measured = f"about {text.plural(samples, 'held-out sample')}"
+        measured += f" with each of {seeds} seeds" if seeds > 1 else ""
+        widths = [*dict.fromkeys(f"{width:.1f}" for width in (min(distances), max(distances)))]
+        yield Finding(
+            "noise",
+            f"VA is measured on {measured}, so points may have to lie {' to '.join(widths)} points "
+            f"apart to be told apart: {text.listed(found, 8)}.",
+            "Next: more --seeds, or a larger --validation_fraction.",
+        )
+
+
+def _distance(best: float, samples: int) -> float:
+    """How far below an accuracy another one is outside the interval of their difference."""
+    tenths = range(1, math.floor(10 * best) + 1)
+    apart = (d / 10 for d in tenths if accuracy_interval(best, best - d / 10, samples)[0] > 0)
+    return next(apart, best)
 
 
 def merged(by_method: Mapping[str, Iterable[Finding]]) -> list[Finding]:

@@ -18,7 +18,7 @@ from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import pages, settings_table, shades, terms
 from tff_pcdd.report.site_table import Column, Row, Table
-from tff_pcdd.results import compared
+from tff_pcdd.results import by_client, compared
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.results.runs import Results
@@ -135,6 +135,11 @@ def _config(directory: Directory, pattern: str, name: str | None = None) -> Expe
     return None if run is None else settings_table.configuration(run[1])
 
 
+def _held_out(directory: Directory, pattern: str) -> int:
+    """About how many samples such a run holds out; 0 if it is unknown."""
+    return next(map(by_client.held_out, directory.folders(pattern)), 0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Command:
     """The command that trains with chosen settings.
@@ -240,6 +245,8 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         ],
         "table": Table(columns, [_row(point) for point in points]),
         "heat": _heat(points),
+    seeds = max((len(point.scores) for point in points), default=1)
+    measured = {point.name: point.score for point in points if len(point.scores) == seeds}
         "commands": [_command(directory, runs, chosen, FLAGS)] if flags else [],
         "flags": flags.splitlines(),
         "link": "",
@@ -252,6 +259,7 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         "what": what,
         "problems": directory.problems,
     }
+            *findings.of_noise([("", chosen, measured)], _held_out(directory, runs), seeds),
 
 
 def _worst_last(point: Point) -> tuple[bool, bool, float]:
@@ -426,6 +434,12 @@ def _methods(
     final = directory.attempt(COMPARISON, compared.read, finals) or compared.NOTHING
     choices = final.answers[0].choices if final.answers else ()
     leads = final.results.of(method=choices[0].best) if choices else Results(())
+    scores: dict[str, dict[str, float | None]] = {}
+    for row in cells:
+        if not row["stopped_after"] and row["diverged"] != "True":
+            scores.setdefault(row["algorithm"], {})[row["settings"]] = number(row["va"])
+    choices = [(name_of(m), settings, scores.get(m, {})) for m, settings in chosen.items()]
+    found += findings.of_noise(choices, _held_out(directory, runs))
     order = [*(choice.best for choice in choices), *(row.name for row in rows)]
     best_first = sorted(chosen, key=lambda method: order.index(name_of(method)))
     flagfiles = {name: f"{BEST}/{name}.flags" for name in best_first if Path(name).name == name}

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from tff_pcdd import measures, tables
 from tff_pcdd.results.reading import Directory, count, number
 from tff_pcdd.text import name_of
 from tff_pcdd.training.clients_table import Site
-from tff_pcdd.training.file_names import CLIENTS
+from tff_pcdd.training.file_names import CLIENTS, CONFIG
 
 _TRAIN = "train_"
 
@@ -56,6 +57,19 @@ def read(directory: Directory) -> Sites:
         counts = [[count(cell) for cell in row[first : first + len(classes)]] for row in rows]
     names = [name_of(name.removeprefix(_TRAIN)) for name in classes]
     return Sites(sites, names, np.array(counts, np.int64).reshape(len(rows), len(classes)))
+
+
+def held_out(run: Path) -> int:
+    """About how many samples the clients of a run hold out, by its files; 0 if it is unknown.
+
+    Its clients.csv has the samples that are left for training.
+    """
+    directory = Directory(run, compared=False)
+    settings = directory.attempt(CONFIG, directory.json, CONFIG) or {}
+    share, found = settings.get("validation_fraction"), directory.attempt(CLIENTS, read, directory)
+    if found is None or not isinstance(share, float) or not 0 < share < 1:
+        return 0
+    return sum(round(site.train * share / (1 - share)) for site in found.sites)
 
 
 def read_all(directory: Directory) -> list[Site]:

@@ -141,7 +141,7 @@ def sweep_methods(
     }
     stopped = [name for name, trial in tried.items() if not (trial.active or trial.diverged)]
     of_choice = [
-        *method_sweep_tables.edges(tuned),
+        *method_sweep_tables.of_choice(tuned),
         *of_earlier(directory, POINTS, tried, stopped),
     ]
     document = method_sweep_tables.document(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tff_pcdd import findings, measures, methods, tables
 from tff_pcdd.findings import Finding
+from tff_pcdd.results import by_client
 from tff_pcdd.results.runs import Results
 from tff_pcdd.studies import comparison_tables
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, results_of
@@ -34,19 +35,24 @@ def report(
     return "\n\n".join([*parts, *compared.split("\n\n")[1:]])
 
 
-def edges(tuned: Sequence[Tuned]) -> list[Finding]:
-    """Points that are as good as the chosen ones, and chosen values at the edges of the grids."""
-    return findings.merged(
-        {
-            method.method: findings.of_choice(
-                {trial.point.name: known_score(trial) for trial in method.trials},
-                method.best.point.name,
-                method.best.point.configs[0],
-            )
-            for method in tuned
-            if method.best is not None
-        }
-    )
+def of_choice(tuned: Sequence[Tuned]) -> list[Finding]:
+    """What may be wrong with the choices: ties, edges of the grids, and too few samples."""
+    chosen = [(method, best) for method in tuned if (best := method.best) is not None]
+    edges = {
+        method.method: findings.of_choice(
+            {trial.point.name: known_score(trial) for trial in method.trials},
+            best.point.name,
+            best.point.configs[0],
+        )
+        for method, best in chosen
+    }
+    scores = [
+        (method.method, best.point.name, {t.point.name: known_score(t) for t in method.scored})
+        for method, best in chosen
+    ]
+    samples = max((by_client.held_out(best.runs[0].folder) for _, best in chosen), default=0)
+    seeds = max((len(best.runs) for _, best in chosen), default=1)
+    return [*findings.merged(edges), *findings.of_noise(scores, samples, seeds)]
 
 
 def document(

@@ -14,6 +14,7 @@ from tff_pcdd import files, findings, measures, stages, tables, text
 from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import SettingError
 from tff_pcdd.findings import Finding
+from tff_pcdd.results import by_client
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import study
 from tff_pcdd.studies.parallel import ParallelOptions
@@ -99,7 +100,12 @@ def sweep(
     best = choose(outcomes)
     config = points[0].configs[0]
     title = f"{config.method_title} on {comparison_tables.common_setting(runs)}"
-    found = [*edges(outcomes, best), *of_earlier(directory, "*", [point.name for point in points])]
+    # The first run is of the first point.
+    samples = by_client.held_out(runs[0].folder)
+    found = [
+        *of_choice(outcomes, best, samples),
+        *of_earlier(directory, "*", [point.name for point in points]),
+    ]
     report = tables.table(table(outcomes, best))
     note = f"{NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
     note += (
@@ -125,12 +131,16 @@ def sweep(
     return Sweep("\n\n".join(parts), best.point.settings if best else None, study.failures(runs))
 
 
-def edges(outcomes: Sequence[Outcome], best: Outcome | None) -> list[Finding]:
-    """Points that are as good as the chosen one, and chosen values at the edge of the grid."""
+def of_choice(outcomes: Sequence[Outcome], best: Outcome | None, samples: int = 0) -> list[Finding]:
+    """What may be wrong with the choice; `samples` are held out with each seed, 0 if unknown."""
     if best is None:
         return []
     scores = {each.point.name: each.score if each.complete else None for each in outcomes}
-    return [*findings.of_choice(scores, best.point.name, best.point.configs[0])]
+    chosen = best.point.name
+    return [
+        *findings.of_choice(scores, chosen, best.point.configs[0]),
+        *findings.of_noise([("", chosen, scores)], samples, best.seeds),
+    ]
 
 
 def of_earlier(

@@ -110,16 +110,16 @@ class Tuned:
         return any(trial.failed for trial in self.trials)
 
     @property
+    def scored(self) -> list[Trial]:
+        """The trials with a score that were not stopped."""
+        return [each for each in self.trials if each.active and known_score(each) is not None]
+
+    @property
     def best(self) -> Trial | None:
-        """The trial with the best score of those that were not stopped; of equal ones the first."""
+        """The one of them with the best score; of equal ones the first."""
         if self.failed:
             return None
-        scored = [
-            trial
-            for trial in self.trials
-            if trial.active and trial.score is not None and trial.score != -math.inf
-        ]
-        return max(scored, key=lambda trial: trial.score or 0.0, default=None)
+        return max(self.scored, key=lambda trial: trial.score or 0.0, default=None)
 
 
 def plan(points: Mapping[str, Sequence[Point]], directory: Path) -> list[Tuned]:
