@@ -100,7 +100,7 @@ def settings_of(command):
     words = shlex.split(command)
     arguments = words[words.index("-m") + 1 :]
     while not arguments[0].startswith("-"):
-        assert arguments.pop(0) in ("tasks.train", "tff_pcdd", "train")
+        assert arguments.pop(0) in ("tasks.train", "tasks.export", "tff_pcdd", "train", "export")
     return dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
 
 
@@ -137,9 +137,16 @@ def test_each_method_has_a_command_of_its_own(tmp_path):
     tree = page(sweep_dir=tmp_path)
     commands = [settings_of(text) for text in tree.texts if " -m " in text]
     # FedGELA's VA is the highest.
-    assert [command["config"] for command in commands] == [
-        f"{tmp_path}/comparison/{method}/seed_1/config.json" for method in ("fedgela", "fedavg")
+    # Training with them would compute these runs again.
+    assert [command["run_dir"] for command in commands] == [
+        f"{tmp_path}/comparison/{method}/seed_1" for method in ("fedgela", "fedavg")
     ]
+    assert ["export" in command for command in tree.commands] == [True, True]
+    said = "export the models of the run with the chosen settings and seed 1."
+    assert [text for text in tree.texts if text.endswith(said)] == [": " + said] * 2
+    path = tmp_path / "comparison" / "fedgela" / "seed_1" / "summary.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "diverged": True}))
+    assert ["train" in text for text in page(sweep_dir=tmp_path).commands] == [True, False]
 
 
 def test_the_findings_of_the_final_runs_are_on_the_page(tmp_path):
@@ -163,11 +170,11 @@ def test_the_first_command_is_that_of_the_method_that_leads_the_comparison(tmp_p
         (folder / "config.json").write_text("{}")
     make_comparison(tmp_path / "comparison", algorithms=("fedgela", "fedavg"), seeds=(1,))
     tree = page(sweep_dir=tmp_path)
-    commands = [settings_of(text) for text in tree.texts if " -m " in text]
-    methods = [pathlib.Path(command["config"]).parts[-3] for command in commands]
+    commands = [settings_of(text) for text in tree.commands]
+    methods = [pathlib.Path(command["run_dir"]).parts[-2] for command in commands]
     assert methods == ["fedavg", "fedgela"]
-    places = [command["output_dir"].rpartition("_")[0] for command in commands]
-    assert places == [f"runs/best_{m}" for m in methods]
+    places = [command["export_dir"].rpartition("_")[0] for command in commands]
+    assert places == [f"exported/best_{m}" for m in methods]
     shown = " ".join(tree.texts)
     with open(tmp_path / "comparison" / "comparison.csv", newline="") as file:
         [ga] = [row["ga_final"] for row in csv.DictReader(file) if row["algorithm"] == "fedavg"]

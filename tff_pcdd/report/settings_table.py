@@ -108,13 +108,23 @@ def saved_command(config: Path, settings: Mapping[str, Any], name: str) -> str:
     return _quoted("train", [*_imports(settings), f"--config={config}"], name)
 
 
+def export_command(config: Path, settings: Mapping[str, Any], name: str) -> str:
+    """The command that exports the models of a finished run; arguments as for `saved_command`."""
+    flags = [*_imports(settings), f"--run_dir={config.parent}"]
+    return _quoted("export", flags, name, to="export_dir=exported")
+
+
 def chosen_command(flagfile: Path, name: str) -> str:
     """The command that trains with the settings in a flagfile; `name` as for `saved_command`."""
     return _quoted("train", [f"--flagfile={flagfile}"], name)
 
 
 def _quoted(
-    program: str, flags: Sequence[str], name: str = "again", paths: Sequence[str] = ()
+    program: str,
+    flags: Sequence[str],
+    name: str = "again",
+    paths: Sequence[str] = (),
+    to: str = "output_dir=runs",
 ) -> str:
     """A command with a directory of its own, so that those of several pages do not collide.
 
@@ -123,11 +133,12 @@ def _quoted(
         flags: its flags.
         name: how the name of the directory begins.
         paths: the paths that the flags leave out.
+        to: the flag of that directory, and where it lies.
     """
     digest = hashlib.sha256(
         "\n".join([program, *flags, *paths]).encode(errors="replace")
     ).hexdigest()[:6]
-    output_dir = f"--output_dir=runs/{name}_{digest}"
+    output_dir = f"--{to}/{name}_{digest}"
     quoted = [shlex.quote(shown(flag, len(flag))) for flag in [*flags, output_dir]]
     return " ".join([modules.typed(program), *quoted])
 

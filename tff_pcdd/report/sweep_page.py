@@ -27,7 +27,7 @@ from tff_pcdd.studies.method_sweep import BEST, CALLS, COMPARISON, POINTS
 from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE, of_earlier
 from tff_pcdd.studies.tuning import ALL, WHY_STOPPED
 from tff_pcdd.text import name_of
-from tff_pcdd.training.file_names import CONFIG, FAILURES, REPORT, SWEEP_RUNS, SWEEP_TABLE
+from tff_pcdd.training.file_names import CONFIG, FAILURES, REPORT, SUMMARY, SWEEP_RUNS, SWEEP_TABLE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,29 +142,45 @@ def _held_out(directory: Directory, pattern: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """The command that trains with chosen settings.
+    """What to do with chosen settings.
 
     Attributes:
         chosen: the point or the method.
         text: the command, as it is typed where the sweep was started.
-        complete: whether it names all other settings too, such as those of the data.
+        asked: what it does, in words.
     """
 
     chosen: str
     text: str
-    complete: bool
+    asked: str
 
 
 def _command(
     directory: Directory, pattern: str, chosen: str, flagfile: str, name: str = "best"
 ) -> Command:
-    """The command of the run of a point or a method; if there is none, that of its flagfile."""
+    """Exports a finished run of a point or a method; trains if there is none."""
     run = _run(directory, pattern, chosen)
     if run is None:
         text = settings_table.chosen_command(directory.path / flagfile, name)
+        asked = "train with the chosen settings; give the other settings again"
+    elif _is_usable(directory, run[0].parent):
+        seed = name_of(run[1].get("seed", "?"))
+        # Training again would compute this very run.
+        text = settings_table.export_command(*run, name)
+        asked = f"export the models of the run with the chosen settings and seed {seed}"
     else:
         text = settings_table.saved_command(*run, name)
-    return Command(name_of(chosen), text, run is not None)
+        asked = "train with the chosen settings and the same data"
+    return Command(name_of(chosen), text, asked)
+
+
+def _is_usable(directory: Directory, folder: Path) -> bool:
+    """Whether a run has finished and has not diverged."""
+    if not (folder / SUMMARY).is_file():
+        return False
+    name = (folder / SUMMARY).relative_to(directory.path).as_posix()
+    summary = directory.attempt(name, directory.json, name)
+    return summary is not None and not summary.get("diverged")
 
 
 def _title(what: str, config: ExperimentConfig | None, tried: Collection[str] = ()) -> str:
@@ -229,6 +245,8 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         Column("seeds", "finished runs that did not diverge"),
     ]
     complete = {point.name: point.score for point in points}
+    seeds = max((len(point.scores) for point in points), default=1)
+    measured = {point.name: point.score for point in points if len(point.scores) == seeds}
     what = " of ".join(text.listed([*map(name_of, names)]) for names in (sorted(tried), methods))
     title = _title(what, config, tried)
     return {
@@ -241,12 +259,11 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         "answers": _answers(points),
         "findings": [
             *findings.of_choice(complete, chosen, config),
+            *findings.of_noise([("", chosen, measured)], _held_out(directory, runs), seeds),
             *of_earlier(directory.path, "*", by_point),
         ],
         "table": Table(columns, [_row(point) for point in points]),
         "heat": _heat(points),
-    seeds = max((len(point.scores) for point in points), default=1)
-    measured = {point.name: point.score for point in points if len(point.scores) == seeds}
         "commands": [_command(directory, runs, chosen, FLAGS)] if flags else [],
         "flags": flags.splitlines(),
         "link": "",
@@ -259,7 +276,6 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         "what": what,
         "problems": directory.problems,
     }
-            *findings.of_noise([("", chosen, measured)], _held_out(directory, runs), seeds),
 
 
 def _worst_last(point: Point) -> tuple[bool, bool, float]:
@@ -418,6 +434,12 @@ def _methods(
             for method, settings in chosen.items()
         }
     )
+    scores: dict[str, dict[str, float | None]] = {}
+    for row in cells:
+        if not row["stopped_after"] and row["diverged"] != "True":
+            scores.setdefault(row["algorithm"], {})[row["settings"]] = number(row["va"])
+    choices = [(name_of(m), settings, scores.get(m, {})) for m, settings in chosen.items()]
+    found += findings.of_noise(choices, _held_out(directory, runs))
     tried = {
         f"{SWEEP_RUNS}/{row['algorithm']}/{row['settings'] or 'default'}": row for row in cells
     }
@@ -434,12 +456,6 @@ def _methods(
     final = directory.attempt(COMPARISON, compared.read, finals) or compared.NOTHING
     choices = final.answers[0].choices if final.answers else ()
     leads = final.results.of(method=choices[0].best) if choices else Results(())
-    scores: dict[str, dict[str, float | None]] = {}
-    for row in cells:
-        if not row["stopped_after"] and row["diverged"] != "True":
-            scores.setdefault(row["algorithm"], {})[row["settings"]] = number(row["va"])
-    choices = [(name_of(m), settings, scores.get(m, {})) for m, settings in chosen.items()]
-    found += findings.of_noise(choices, _held_out(directory, runs))
     order = [*(choice.best for choice in choices), *(row.name for row in rows)]
     best_first = sorted(chosen, key=lambda method: order.index(name_of(method)))
     flagfiles = {name: f"{BEST}/{name}.flags" for name in best_first if Path(name).name == name}
