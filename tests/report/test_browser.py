@@ -66,6 +66,27 @@ def test_nothing_is_wider_than_the_window(chromium, pages, name, width):
     ) >= 11  # fmt: skip
 
 
+@pytest.mark.parametrize("width", [400, 700, 1400])
+@pytest.mark.parametrize("name", ["run", "comparison", "sweep"])
+def test_no_line_ends_within_a_flag(chromium, pages, name, width):
+    """Copied by hand, a flag with a line break would be two words."""
+    page = chromium.open(pages[name], width)
+    tops = page.evaluate(
+        "[...document.querySelectorAll('main code')].filter(e => e.innerText.includes('--'))"
+        ".flatMap(e => e.className == 'flag' ? [e] : [...e.children])"
+        ".map(e => { const range = document.createRange(); range.selectNodeContents(e);"
+        "return [e.innerText, new Set([...range.getClientRects()].map(r => r.top)).size]; })"
+    )
+    assert len(tops) > 3
+    assert [text for text, lines in tops if lines > 1] == []
+    # Selected and copied, the command is one line that a shell takes.
+    command = page.evaluate(
+        "(() => { const s = getSelection(); s.selectAllChildren(document.querySelector('pre'));"
+        "return s.toString(); })()"
+    )
+    assert command.strip() == page.evaluate("document.querySelector('pre').textContent")
+
+
 @pytest.mark.parametrize("width", [600, 1200, 1600])
 def test_pictures_of_sweeps_shrink_to_the_page(chromium, tmp_path, width):
     """Nothing is cut at the right; on a telephone, a picture of 60 rem can be moved."""

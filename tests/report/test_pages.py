@@ -37,6 +37,7 @@ class Tree(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.open, self.elements, self.texts, self.raw = [], [], [], {}
+        self.commands = []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -47,6 +48,8 @@ class Tree(html.parser.HTMLParser):
         self.elements.append((tag, dict(attributes)))
         if tag not in _VOID:
             self.open.append(tag)
+        if tag == "pre":
+            self.commands.append("")
 
     def handle_startendtag(self, tag, attributes):
         assert tag in _VOID | _SHAPES, tag
@@ -59,6 +62,8 @@ class Tree(html.parser.HTMLParser):
     def handle_data(self, data):
         if self.open and self.open[-1] in ("style", "script"):
             self.raw[self.open[-1]] = self.raw.get(self.open[-1], "") + data
+        elif "pre" in self.open:
+            self.commands[-1] += data
         elif data.strip():
             self.texts.append(" ".join(data.split()))
 
@@ -265,8 +270,7 @@ def test_commands_can_be_pasted(tmp_path, monkeypatch):
 
 def test_the_command_of_a_comparison_has_what_its_runs_share(tmp_path):
     make_comparison(tmp_path, algorithms=("fedavg", "fedgela"), client_learning_rate=0.05)
-    texts = page(comparison_dir=tmp_path).texts
-    [text] = [text for text in texts if " -m tasks.compare " in text]
+    [text] = page(comparison_dir=tmp_path).commands
     flags = shlex.split(text)[3:]
     assert flags[:2] == ["--algorithms=fedavg,fedgela", "--seeds=0,1"]
     assert "--client_learning_rate=0.05" in flags
@@ -277,7 +281,7 @@ def test_the_command_of_a_comparison_has_what_its_runs_share(tmp_path):
         header, *rows = path.read_text().splitlines()
         rows += [row.replace("P3C2", "Dir(0.1)") for row in rows]
         path.write_text("\n".join([header, *rows]) + "\n")
-    assert "tasks.compare" not in " ".join(page(comparison_dir=tmp_path).texts)
+    assert not page(comparison_dir=tmp_path).commands
 
 
 def test_the_global_matrix_is_shown(run):
@@ -607,16 +611,19 @@ def test_links_lead_to_reports_from_wherever_the_page_is(tmp_path):
 
 
 def test_flags_in_sentences_are_not_divided(tmp_path):
-    """Short ones stay in one line; a long one may need two."""
     make_comparison(tmp_path, algorithms=("fedavg", "fedgela", "fedprox"))
     write_report(comparison_dir=tmp_path)
     text = (tmp_path / "report.html").read_text()
-    assert '<strong>Next: <code class="nowrap">--projection_dim=84</code> for all' in text
+    assert '<strong>Next: <code class="flag">--projection_dim=84</code> for all' in text
     long = "--grid=client_learning_rate=0.001,0.003,0.01,0.03"
-    sentences = f"Take {long}, -- or <b>--rounds=20</b>."
-    assert str(pages._flags_as_code(sentences)) == (
-        f"Take <code>{long}</code>, -- or &lt;b&gt;"
-        '<code class="nowrap">--rounds=20</code>&lt;/b&gt;.'
+    assert str(pages._flags_as_code(f"Take {long}, -- or <b>--rounds=20</b>.")) == (
+        f'Take <code class="flag">{long}</code>, -- or &lt;b&gt;'
+        '<code class="flag">--rounds=20</code>&lt;/b&gt;.'
+    )
+    command = "python -m tasks.train '--data_dir=a --b <i>' --rounds=20"
+    assert str(pages._flags_in_command(command)) == (
+        'python -m tasks.train <span class="flag">&#39;--data_dir=a</span> '
+        '<span class="flag">--b &lt;i&gt;&#39;</span> <span class="flag">--rounds=20</span>'
     )
 
 

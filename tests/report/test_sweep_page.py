@@ -68,7 +68,7 @@ def test_a_sweep_over_settings(tmp_path):
     assert "The chosen client_learning_rate=0.1 is the largest value of the grid" in shown
     assert "--grid=client_learning_rate=0.01,0.03,0.1,0.3" in shown
     assert "local_epochs=1 is the smallest" not in shown, "there is no smaller one"
-    assert "python -m tasks.train --config=" in shown
+    assert "python -m tasks.train --config=" in tree.commands[0]
     assert "digits, P10C2" in tree.texts[0]
     top = " ".join(shown[: shown.index("Chosen: ")].split())
     assert "VA : accuracy on samples that clients held out from training; GA : " in top
@@ -113,7 +113,7 @@ def test_the_command_has_the_data_of_the_sweep(tmp_path, monkeypatch):
         settings = {**json.loads(path.read_text()), "data_dir": "/private", "import": {"mine": ""}}
         path.write_text(json.dumps(settings))
     tree = page(sweep_dir=pathlib.Path("runs/my sweep"))
-    [command] = [text for text in tree.texts if " -m " in text]
+    [command] = tree.commands
     given = settings_of(command)
     assert given.pop("output_dir").startswith("runs/best_")
     assert given == {
@@ -127,7 +127,7 @@ def test_the_command_has_the_data_of_the_sweep(tmp_path, monkeypatch):
         path.unlink()
     tree = page(sweep_dir=pathlib.Path("runs/my sweep"))
     assert "Next: train with the chosen settings; give the other settings again." in tree.texts
-    [command] = [text for text in tree.texts if " -m " in text]
+    [command] = tree.commands
     assert settings_of(command)["flagfile"] == "runs/my sweep/best.flags"
 
 
@@ -135,7 +135,7 @@ def test_each_method_has_a_command_of_its_own(tmp_path):
     make_method_sweep(tmp_path)
     make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedgela"), seeds=(1, 2))
     tree = page(sweep_dir=tmp_path)
-    commands = [settings_of(text) for text in tree.texts if " -m " in text]
+    commands = [settings_of(text) for text in tree.commands]
     # FedGELA's VA is the highest.
     # Training with them would compute these runs again.
     assert [command["run_dir"] for command in commands] == [

@@ -21,8 +21,8 @@ from tff_pcdd.report import shades
 _FOLDER = Path(__file__).with_name("templates")
 # A flag in a sentence, with its value.
 _FLAG = re.compile(r"--\w(?:[\w=,.+-]*\w)?")
-# Characters of a flag that fit into a line of a telephone.
-_NARROW = 40
+# What stands before a flag in a command.
+_BEFORE_FLAG = re.compile(r" (?='?--)")
 
 
 def render(template: str, values: Mapping[str, Any], *, refresh: int = 0) -> str:
@@ -41,7 +41,7 @@ def render(template: str, values: Mapping[str, Any], *, refresh: int = 0) -> str
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["flags_as_code"] = _flags_as_code
+    environment.filters.update(flags_as_code=_flags_as_code, flags_in_command=_flags_in_command)
     environment.globals.update(percent=text.percent, whole=text.whole, duration=text.seconds)
     style = (_FOLDER / "style.css").read_text(encoding="utf-8") + shades.css()
     script = _without_blank_lines((_FOLDER / "script.js").read_text(encoding="utf-8"))
@@ -76,13 +76,16 @@ def address(target: Path, folder: Path) -> str:
 
 
 def _flags_as_code(sentence: str) -> markupsafe.Markup:
-    """A sentence whose flags are marked, so that no line ends within one that fits into a line."""
+    """A sentence whose flags are marked, so that no line ends within one."""
+    escaped = str(markupsafe.escape(_printable(sentence)))
+    return markupsafe.Markup(_FLAG.sub(r'<code class="flag">\g<0></code>', escaped))
 
-    def mark(flag: re.Match) -> str:
-        style = ' class="nowrap"' if len(flag[0]) <= _NARROW else ""
-        return f"<code{style}>{flag[0]}</code>"
 
-    return markupsafe.Markup(_FLAG.sub(mark, str(markupsafe.escape(_printable(sentence)))))
+def _flags_in_command(command: str) -> markupsafe.Markup:
+    """A command whose flags are marked, so that no line ends within one."""
+    program, *flags = _BEFORE_FLAG.split(_printable(command))
+    marked = (markupsafe.Markup('<span class="flag">{}</span>').format(flag) for flag in flags)
+    return markupsafe.Markup(" ").join([program, *marked])
 
 
 def _without_blank_lines(page: str) -> str:
