@@ -268,6 +268,30 @@ def test_commands_can_be_pasted(tmp_path, monkeypatch):
     assert shown.startswith(".venv/bin/python -m tasks.train ")
 
 
+def test_a_comparison_shows_once_who_holds_which_classes(tmp_path):
+    """With the samples of one of its runs, as clients.csv of the run has them."""
+    make_comparison(tmp_path, seeds=(3, 4))
+    tree = page(comparison_dir=tmp_path)
+    [place] = [i for i, text in enumerate(tree.texts) if text == "Who holds which classes"]
+    assert tree.texts[place + 1] == (
+        "Training samples of each client and class with seed 3; other seeds divide the data anew; "
+        "darker cells have more."
+    )
+    with open(tmp_path / "fedavg" / "seed_3" / "clients.csv", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    classes = ("cat", "dog", "owl", "fox")
+    shown = ["Training samples by client and class on P3C2", "client", *classes]
+    for row in rows:
+        numbers = [row[f"train_{name}"] for name in classes]
+        shown += [row["client"], *(number for number in numbers if number != "0")]
+    assert tree.texts[place + 2 : place + 2 + len(shown)] == shown
+    for path in tmp_path.glob("*/seed_*/clients.csv"):
+        path.write_text("a,b\n")
+    tree = page(comparison_dir=tmp_path)
+    assert "Who holds which classes" not in tree.texts
+    assert "clients.csv is damaged" in " ".join(tree.texts)
+
+
 def test_the_command_of_a_comparison_has_what_its_runs_share(tmp_path):
     make_comparison(tmp_path, algorithms=("fedavg", "fedgela"), client_learning_rate=0.05)
     [text] = page(comparison_dir=tmp_path).commands

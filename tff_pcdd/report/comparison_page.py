@@ -10,14 +10,22 @@ from typing import Any
 from tff_pcdd import text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.findings import Finding
-from tff_pcdd.report import cards, charts, method_tables, pages, settings_table, site_table, terms
-from tff_pcdd.results import answers, compared
-from tff_pcdd.results.answers import Answer
-from tff_pcdd.results.by_client import Site
+from tff_pcdd.report import (
+    cards,
+    charts,
+    matrices,
+    method_tables,
+    pages,
+    settings_table,
+    site_table,
+    terms,
+)
+from tff_pcdd.results import answers, by_client, compared
+from tff_pcdd.results.compared import Compared
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import ALONE, Result, Results
 from tff_pcdd.text import name_of
-from tff_pcdd.training.file_names import COMPARISON_TABLE, CONFIG, REPORT
+from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG, REPORT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +37,8 @@ class Part:
         accuracies: a line for each method.
         further: other values of each method; None without any.
         curves: GA and PA over the rounds.
+        holdings: who holds which classes in one of the runs; None if unknown.
+        holdings_of: which run that is, and whether others differ.
         clients: a line for each client; None if it is not known how well the models do there.
         gains: what the methods gain at each client; None if there is nothing to compare with.
         costs: a line for each method.
@@ -38,6 +48,8 @@ class Part:
     accuracies: site_table.Table
     further: site_table.Table | None
     curves: Sequence[charts.Chart]
+    holdings: matrices.Grid | None
+    holdings_of: str
     clients: site_table.Table | None
     gains: site_table.HeatMap | None
     costs: site_table.Table
@@ -63,7 +75,7 @@ def content(directory: Directory, folder: Path | None = None) -> dict[str, Any]:
         raise SettingError("comparison_dir", directory.path, reason) from None
     results, answered = found.results, found.answers
     settings = [(result.method, values) for result, values in found.settings]
-    parts = [_part(name, results, found.clients, answered) for name in results.partitions]
+    parts = [_part(name, directory, found) for name in results.partitions]
     exported, all_cards = cards.read(directory)
     common, varied = settings_table.common_and_varied(settings) if settings else ([], [])
     chosen, defaults = settings_table.divided(common)
@@ -129,20 +141,38 @@ def _sentence(results: Results) -> str:
     )
 
 
-def _part(name: str, results: Results, clients: Sequence[Site], answered: Sequence[Answer]) -> Part:
-    on_partition = results.of(partition=name)
+def _part(name: str, directory: Directory, found: Compared) -> Part:
+    on_partition = found.results.of(partition=name)
     methods = answers.ordered(on_partition)
-    sites = next(answer.sites for answer in answered if answer.partition == name)
-    own = [site for site in clients if site.run[0] == name]
+    sites = next(answer.sites for answer in found.answers if answer.partition == name)
+    own = [site for site in found.clients if site.run[0] == name]
+    runs = [pair for pair in found.settings if pair[0].partition == name]
     return Part(
         name,
         method_tables.accuracies(on_partition, own),
         method_tables.further(on_partition),
         method_tables.curves(on_partition),
+        *_holdings(directory, runs),
         site_table.of_comparison(own, methods) if own else None,
         site_table.heat_map(sites, methods) if sites else None,
         method_tables.costs(on_partition),
     )
+
+
+def _holdings(
+    directory: Directory, runs: Sequence[tuple[Result, Mapping[str, Any]]]
+) -> tuple[matrices.Grid | None, str]:
+    """Who holds which classes, by the first of the runs whose clients are known."""
+    for result, _ in runs:
+        assert result.folder is not None
+        file = (result.folder / CLIENTS).relative_to(directory.path).as_posix()
+        inside = Directory(result.folder, compared=False)
+        held = directory.attempt(file, by_client.read, inside)
+        if held and held.classes:
+            seeds = {f"{values.get('data_seed')}" for _, values in runs}
+            others = "; other seeds divide the data anew" if len(seeds) > 1 else ""
+            return matrices.who_holds_what(held), f" with seed {result.seed}{others}"
+    return None, ""
 
 
 def _run(directory: Directory, result: Result, page: Path) -> dict[str, Any]:
