@@ -59,9 +59,17 @@ def test_infinite_values_are_left_out(percent):
 def test_a_band_is_the_mean_plus_and_minus_the_deviation():
     line = Line("a", [(1, 40.0), (2, 50.0)], spread=[10.0, 20.0])
     chart = charts.chart("GA", [line], percent=True)
-    # The axis is from 40 to 60.
+    # From 30 to 50 in round 1, and from 30 to 70 in round 2, all of which is on the axis.
+    assert [text for text, _ in chart.y_labels] == ["30", "40", "50", "60", "70"]
     assert chart.lines[0].band.endswith("Z")
     assert places(chart.lines[0].band[:-1]) == [(0, 500), (1000, 0), (1000, 1000), (0, 1000)]
+
+
+def test_a_band_ends_at_100_percent():
+    """97 ± 5 and 94 ± 5: the axis ends at 100, and begins below 89."""
+    chart = charts.chart("GA", [Line("a", [(1, 94.0), (2, 97.0)], spread=[5.0, 5.0])], percent=True)
+    assert [text for text, _ in chart.y_labels][:: len(chart.y_labels) - 1] == ["80", "100"]
+    assert places(chart.lines[0].band[:-1])[1] == (1000, 0)
 
 
 def test_many_curves_have_no_bands():

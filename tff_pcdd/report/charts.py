@@ -118,7 +118,12 @@ def chart(
     if not any(len(line.points) > 1 for line in lines):
         return None
     values = [value for line in lines for _, value in line.points]
-    low, high = _percent_range(values) if percent else _range(values)
+    banded = len(lines) <= _MAX_BANDS
+    edges = [edge for line in lines if banded for edge in _edges(line)]
+    if percent:
+        low, high = _percent_range([*values, *(min(max(edge, 0.0), 100.0) for edge in edges)])
+    else:
+        low, high = _range([*values, *edges])
     rounds = [number for line in lines for number, _ in line.points]
     first, last = min(rounds), max(rounds)
 
@@ -135,13 +140,12 @@ def chart(
     for line in lines:
         thinned = _thinned(line.points)
         places = place(thinned)
-        banded = line.spread and len(lines) <= _MAX_BANDS
         drawn.append(
             Drawn(
                 line.name,
                 _path(places),
                 _dots(places) if len(places) <= _MAX_DOTS else "",
-                _band(line, place) if banded else "",
+                _band(line, place) if line.spread and banded else "",
                 line.style.color,
                 " ".join(map(str, line.style.dashes)),
                 line.points[-1][1],
@@ -240,6 +244,12 @@ def _dots(places: Points) -> str:
 def _cross(x: float) -> str:
     left, right = _number(x - 6), _number(x + 6)
     return f"M{left} 970L{right} 1000M{left} 1000L{right} 970"
+
+
+def _edges(line: Line) -> list[float]:
+    """The values at the edges of a band."""
+    pairs = zip(line.points, line.spread, strict=False)
+    return [edge for (_, value), spread in pairs for edge in (value - spread, value + spread)]
 
 
 def _band(line: Line, place) -> str:
