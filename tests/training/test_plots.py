@@ -108,6 +108,14 @@ def test_accuracy_curves_leave_missing_values_out():
     assert axes.get_ylim()[1] >= 100
 
 
+def test_dots_of_many_rounds_do_not_merge_into_a_band():
+    rows = [{"round": number, "ga": 20, "pa": 80} for number in range(2, 41)]
+    for more, marker in (([], "."), ([{"round": 41, "ga": 20, "pa": None}], "")):
+        _, axes = plots.accuracy_curves(history(1, *rows, *more, ga=20, pa=80), "title")
+        # PA has no value in the last round.
+        assert [line.get_marker() or "" for line in axes.lines] == [marker, "."]
+
+
 def test_a_single_round_has_a_whole_number():
     figure, axes = plots.accuracy_curves(history(1, ga=20, pa=30), "title")
     figure.draw_without_rendering()

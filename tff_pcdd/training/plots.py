@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # The curves of a run.
 _CURVES = ("ga", "pa", "pa_before", "pa_before_masked")
 
+# With more points than this, dots would merge into a band.
+_MAX_DOTS = 40
 # A heat map has room for this many clients, with one or two rows of pixels each.
 _MAX_LINES = 500
 
@@ -61,7 +63,8 @@ def accuracy_curves(history: History, title: str, *, has_global_model: bool = Tr
         points = history.points(measure.name)
         if points:
             style = colors.of_measure(measure.name).of_line()
-            axes.plot(*zip(*points, strict=True), marker=".", label=measure.label, **style)
+            marker = "." if len(points) <= _MAX_DOTS else ""
+            axes.plot(*zip(*points, strict=True), marker=marker, label=measure.label, **style)
     if lost := [row["round"] for row in history if is_lost(row)]:
         label = "round without a usable model"
         axes.plot(lost, [0] * len(lost), "x", color="red", clip_on=False, label=label)
