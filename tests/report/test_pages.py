@@ -14,7 +14,14 @@ import pytest
 
 from tests.report.directories import make_comparison, make_run, write_checkpoint, write_csv
 from tff_pcdd.experiment.config import ExperimentConfig
-from tff_pcdd.report import comparison_page, pages, settings_table, write_index, write_report
+from tff_pcdd.report import (
+    comparison_page,
+    pages,
+    run_page,
+    settings_table,
+    write_index,
+    write_report,
+)
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.settings import describe
 
@@ -186,6 +193,12 @@ def test_groups_heads_metrics_and_columns_of_ones_own_are_shown(tmp_path):
         "energy",
     ]
     assert "GA, few: 1 % in round 1, 6 % in round 6" in charts[2]
+    # GA is black in the first chart.
+    heads = {
+        line.name: line.color for line in run_page.content(Directory(tmp_path))["curves"][4].lines
+    }
+    assert heads["GA"] == "#000000"
+    assert heads["GA with head ssec"] != "#000000"
 
 
 def test_recall_by_class_starts_with_the_largest_class(run):

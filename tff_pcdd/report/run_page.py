@@ -224,7 +224,10 @@ def _curves(history: History, held: Sites | None) -> list[charts.Chart]:
     for title, names, percent in more:
         lines = [
             charts.Line(
-                measures.of(name).heading, history.points(name), (), colors.numbered(number)
+                measures.of(name).heading,
+                history.points(name),
+                # As in the first chart.
+                style=colors.of_measure(name) if name == "ga" else colors.numbered(number),
             )
             for number, name in enumerate(names)
         ]
