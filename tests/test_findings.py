@@ -677,6 +677,18 @@ def test_clients_with_few_test_samples_do_not_make_chance():
     )
 
 
+def test_a_client_with_test_samples_of_one_class_does_not_make_chance():
+    """Two clients have 16 of 20 correct, and a third one 5 of 8, all of one class.
+
+    With it, PA is 74.2 % and the largest class has (50 + 50 + 100)/3 = 66.7 % ± 2 √(2 · 0.25/20)/3,
+    which is 77.2 %; without it, PA is 80 % and chance 50 ± 15.8 %.
+    """
+    of_clients = np.array([[[8, 2], [2, 8]], [[8, 2], [2, 8]], [[5, 3], [0, 0]]])
+    assert Run(learned(60), of_clients=of_clients).found() == []
+    said = findings.learned(findings.Evidence([*"ab"], None, of_clients))
+    assert "PA is 80.0 % at the 2 of 3 clients with at least 5 test samples of at least two" in said
+
+
 def test_models_at_chance_are_found_beside_clients_with_few_test_samples():
     """10 of 20 are correct at two clients, 2 of 2 at a third: √(2 · 0.25/20)/2 = 7.9 %."""
     of_clients = np.array([one_answer([10, 10]), one_answer([10, 10]), [[2, 0], [0, 0]]])

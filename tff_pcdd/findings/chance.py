@@ -150,20 +150,22 @@ class _Personal(NamedTuple):
     def of(cls, evidence: Evidence) -> _Personal | None:
         """Those of a run; None if nothing is known of them.
 
-        The models of clients with too few test samples are left out, unless only with them the
-        models are seen to be better than chance, or there are no others.
+        The models of clients with too few test samples, or with those of a single class, are left
+        out, unless only with them the models are seen to be better than chance, or there are no
+        others.
         """
         matrices = () if evidence.of_clients is None else evidence.of_clients
         tested = [own for own in matrices if own.sum()]
         if not tested:
             return None
         everywhere = cls._mean(tested)
-        judged = [own for own in tested if own.sum() >= LEAST_SAMPLES]
+        enough = [own for own in tested if own.sum() >= LEAST_SAMPLES]
+        judged = [own for own in enough if np.count_nonzero(own.sum(axis=1)) > 1]
         if not judged or len(judged) == len(tested):
             return everywhere
         where = (
             f" at the {len(judged)} of {len(tested)} clients with at least {LEAST_SAMPLES} test "
-            "samples"
+            f"samples{'' if len(judged) == len(enough) else ' of at least two classes'}"
         )
         there = cls._mean(judged)._replace(where=where)
         return everywhere if everywhere.exceeds_chance and not there.exceeds_chance else there
