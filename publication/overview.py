@@ -18,6 +18,7 @@ from publication.published import Published
 from tff_pcdd import tables
 from tff_pcdd.report import rankings as summaries
 from tff_pcdd.report.rankings import Federation, Ranking
+from tff_pcdd.results import ranks
 from tff_pcdd.tables import BASELINE
 
 # A federation on which fewer of the methods were compared than this share does not count for ranks.
@@ -133,7 +134,8 @@ def _place(
     means = map(statistics.fmean, values) if all(values) else ()
     lost = sum(group.diverged(method) for group in groups)
     diverged = f", {lost} diverged" if lost else ""
-    return f"{name}(rank {ranking.average[index]:.1f}; {tables.number(means, '.1f')}{diverged})"
+    rank = ranks.shown(ranking.average[index])
+    return f"{name}(rank {rank}; {tables.number(means, '.1f')}{diverged})"
 
 
 def accuracies(published: Sequence[Published], rankings: Sequence[Ranking]) -> str:
@@ -159,8 +161,8 @@ def accuracies(published: Sequence[Published], rankings: Sequence[Ranking]) -> s
     titles = [one.title for one in published]
     lines = [["method", *(["average rank"] if average else []), *titles]]
     for name in kept:
-        place = [f"{average[name]:.1f}" if name in average else tables.NO_VALUE] if average else []
-        lines.append([name, *place, *(column[name] for column in columns)])
+        place = ranks.shown(average[name]) if name in average else tables.NO_VALUE
+        lines.append([name, *([place] if average else []), *(column[name] for column in columns)])
     return tables.table(lines)
 
 

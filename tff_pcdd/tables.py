@@ -49,6 +49,16 @@ def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
     return f"{text} ± {deviation(values):.{digits}f}" if len(values) > 1 else text
 
 
+def rounds(values: Sequence[float]) -> str:
+    """Numbers of rounds as `spread`, with a digit after the point if their mean is not whole.
+
+    Example:
+        >>> rounds([2, 3]), rounds([3, 3]), rounds([4])
+        ('2.5 ± 0.7', '3 ± 0', '4')
+    """
+    return spread(values, 1 if values and statistics.fmean(values) % 1 else 0)
+
+
 def gains(values: Sequence[float]) -> str:
     """Differences in points as `spread`, with the signs that they have in sentences.
 

@@ -53,7 +53,9 @@ def test_baselines_are_not_ranked_and_ga_needs_a_global_model(tmp_path, monkeypa
     more = {name: {"P10C2": (99, 98)} for name in ("central", "fedper", "not_imported")}
     monkeypatch.setitem(globals(), "GA", {**GA, **more})
     write(tmp_path / "one", "P10C2")
-    text = summaries.summarize([tmp_path / "one"], tmp_path / "out", ["ga_final", "pa_final"])
+    text = summaries.summarize(
+        [tmp_path / "one"], tmp_path / "out", ["ga_final", "pa_final"]
+    ).document
     ranked = {"fedavg", "fedgela", "fedprox", "moon", "not_imported"}
     assert set(table(text, "GA")) == ranked
     assert {name for names in table(text, "PA after") for name in names.split(" = ")} == {
@@ -69,7 +71,7 @@ def test_measures_that_were_not_measured_are_refused(directories, tmp_path):
 
 
 def test_methods_are_ranked_over_federations(directories, tmp_path):
-    text = summaries.summarize(directories, tmp_path / "out", ["ga_final"])
+    text = summaries.summarize(directories, tmp_path / "out", ["ga_final"]).document
     assert (tmp_path / "out" / "summary.md").read_text() == text
     rows = table(text, "GA")
     assert list(rows) == ["fedgela", "fedavg", "fedprox"]
@@ -90,13 +92,45 @@ def test_methods_are_ranked_over_federations(directories, tmp_path):
     assert (tmp_path / "out" / "summary.png").stat().st_size > 5_000
 
 
+def test_a_terminal_has_no_long_lines(directories, tmp_path):
+    """Ranks and the test over FedAvg remain; columns that do not fit are in summary.md."""
+    write(tmp_path / "three" / "a comparison with a long name", "P10C2", "P5C2")
+    folders = [*directories, tmp_path / "three" / "a comparison with a long name"]
+    found = summaries.summarize(folders, tmp_path / "out", ["ga_final", "pa_final"])
+    assert max(map(len, found.document.splitlines())) > 120
+    assert max(map(len, found.printed.splitlines())) <= 80
+    rows = table_rows(found.printed)
+    assert [line[:2] for line in rows[:4]] == [
+        ["method", "average rank"],
+        ["fedgela", "1.0"],
+        ["fedprox", "2.25"] if rows[2][0] == "fedprox" else ["fedavg", "2.5"],
+        ["fedavg", "2.5"] if rows[3][0] == "fedavg" else ["fedprox", "2.5"],
+    ]
+
+
+def test_pa_has_its_number_of_local_epochs(tmp_path):
+    write(tmp_path / "one", "P10C2", "P5C2")
+    path = tmp_path / "one" / "comparison.csv"
+    header, *lines = path.read_text().splitlines()
+    rows = [f"{line},{'0' if ',fedgela,' in line else '5'}" for line in lines]
+    rows[0] = rows[0][:-1] + "3"
+    path.write_text("\n".join([f"{header},personal_epochs", *rows]) + "\n")
+    text = summaries.summarize([tmp_path / "one"], tmp_path / "out", ["pa_final"]).document
+    epochs = {name: row["PA epochs"] for name, row in table(text, "PA after").items()}
+    assert {name.split(" = ")[0]: each for name, each in epochs.items()} == {
+        "fedavg": "3, 5",
+        "fedgela": "0",
+        "fedprox": "5",
+    }
+
+
 def test_too_few_pairs_are_said_also_without_fedavg(tmp_path):
     path = tmp_path / "one"
     write(path, "P10C2")
     lines = (path / "comparison.csv").read_text().splitlines()
     kept = [line for line in lines if ",fedavg," not in line]
     (path / "comparison.csv").write_text("\n".join(kept) + "\n")
-    text = summaries.summarize([path], tmp_path / "out", ["ga_final"])
+    text = summaries.summarize([path], tmp_path / "out", ["ga_final"]).document
     assert "2 seeds are too few for Wilcoxon's test of 2 methods: adjusted, it needs 7 to" in text
     assert "differs significantly" not in text
 
@@ -106,7 +140,7 @@ def test_one_method_and_seeds_that_are_not_alike(tmp_path, monkeypatch):
     own = {"P10C2": (52, 68), "P5C2": (48, 52)}
     monkeypatch.setitem(globals(), "GA", {"fedavg": GA["fedavg"], "fedgela": own})
     write(tmp_path / "two", "P10C2", "P5C2")
-    text = summaries.summarize([tmp_path / "two"], tmp_path / "out", ["ga_final"])
+    text = summaries.summarize([tmp_path / "two"], tmp_path / "out", ["ga_final"]).document
     assert "2 federations are too few for Wilcoxon's test of 1 method: adjusted, it needs" in text
     assert (
         "Seeds of a federation are no more alike than those of different federations: the "
@@ -120,7 +154,7 @@ def test_seeds_that_are_alike(tmp_path, monkeypatch):
     own = {"P10C2": (52, 62), "P5C2": (48, 58)}
     monkeypatch.setitem(globals(), "GA", {"fedavg": GA["fedavg"], "fedgela": own})
     write(tmp_path / "two", "P10C2", "P5C2")
-    text = summaries.summarize([tmp_path / "two"], tmp_path / "out", ["ga_final"])
+    text = summaries.summarize([tmp_path / "two"], tmp_path / "out", ["ga_final"]).document
     assert "Seeds of a federation are alike: the" in text
     assert "fedavg is 1.00 (fedgela).\n" in text
 
@@ -129,14 +163,16 @@ def test_a_single_seed_is_said_as_one(tmp_path, monkeypatch):
     single = {"fedavg": {"P10C2": (50,)}, "fedgela": {"P10C2": (70,)}}
     monkeypatch.setitem(globals(), "GA", single)
     write(tmp_path / "one", "P10C2")
-    text = summaries.summarize([tmp_path / "one"], tmp_path / "out", ["ga_final"])
+    text = summaries.summarize([tmp_path / "one"], tmp_path / "out", ["ga_final"]).document
     assert "1 seed is too few for Wilcoxon's test of 1 method: adjusted, it needs 6 to" in text
 
 
 def test_methods_with_the_same_accuracies_in_all_runs_are_ranked_once(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "GA", {"apfl": GA["fedavg"], **GA})
     write(tmp_path / "one", "P10C2")
-    rows = table(summaries.summarize([tmp_path / "one"], tmp_path / "out", ["ga_final"]), "GA")
+    rows = table(
+        summaries.summarize([tmp_path / "one"], tmp_path / "out", ["ga_final"]).document, "GA"
+    )
     # The mean of MOON's 90 and 0 is the lowest.
     assert [(name, row["average rank"]) for name, row in rows.items()] == [
         ("fedgela", "1.0"),
@@ -148,7 +184,7 @@ def test_methods_with_the_same_accuracies_in_all_runs_are_ranked_once(tmp_path, 
 
 
 def test_a_run_that_diverged_counts_as_zero_in_ranks_only(directories, tmp_path):
-    text = summaries.summarize(directories[:1], tmp_path / "out", ["ga_final"])
+    text = summaries.summarize(directories[:1], tmp_path / "out", ["ga_final"]).document
     rows = table(text, "GA")
     # The mean of 90 and 0 is below all others.
     assert list(rows) == ["fedgela", "fedprox", "fedavg", "moon"]
@@ -199,7 +235,7 @@ def test_grey_bands_only_where_some_method_can_be_told_apart(differences, bands,
 
 
 def test_equal_values_share_a_rank(directories, tmp_path):
-    text = summaries.summarize(directories, tmp_path / "out", ["pa_final"])
+    text = summaries.summarize(directories, tmp_path / "out", ["pa_final"]).document
     assert {row["average rank"] for row in table(text, "PA after").values()} == {"2.0"}
     assert "Friedman: the" not in text
 
@@ -246,7 +282,7 @@ def test_methods_that_lack_runs_are_named_and_others_are_not(tmp_path, monkeypat
     folders = [tmp_path / name for name in ("P10C2", "P5C2")]
     for folder in folders:
         write(folder, folder.name)
-    text = summaries.summarize(folders, tmp_path / "out", ["ga_final", "pa_final"])
+    text = summaries.summarize(folders, tmp_path / "out", ["ga_final", "pa_final"]).document
     lines = [line for line in text.splitlines() if line.startswith("Without runs on all")]
     assert lines == ["Without runs on all federations, and not ranked: moon."] * 2
 

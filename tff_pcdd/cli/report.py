@@ -138,8 +138,8 @@ def _summarize(flags: Flags) -> None:
     directories, output_dir = flags.required("comparison_dirs"), flags.required("output_dir")
     from tff_pcdd.report import rankings
 
-    print(rankings.summarize(directories, output_dir, flags.required("measures")))
-    print(f"tables and picture in {output_dir}")
+    print(rankings.summarize(directories, output_dir, flags.required("measures")).printed)
+    print(f"\nall tables and picture in {output_dir}")
 
 
 def run(argv: Sequence[str] | None = None) -> None:

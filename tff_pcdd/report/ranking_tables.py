@@ -26,7 +26,7 @@ _NOTE_ON_RANKS = """\
 Accuracies in %, mean ± sample standard deviation over seeds, without runs that diverged. Rank: the
 methods' ranks by these means on each federation (1 is the best), averaged over federations. Only
 methods with runs on all federations are ranked. In ranks and tests, a run that diverged counts as
-an accuracy of 0."""
+an accuracy of 0. PA epochs: after how many local epochs of the personal models PA is measured."""
 
 _RANKS = """\
 The methods' ranks by their mean accuracies, 1 is the best, on those federations of the
@@ -62,11 +62,28 @@ def document(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> 
     number = len(federations)
     parts = [f"# {number} federations" if number > 1 else f"# {federations[0].name}"]
     for ranking in rankings:
-        parts += [f"## {MEASURES[ranking.measure]}", _table(federations, ranking), tests(ranking)]
+        table = tables.table(_lines(federations, ranking))
+        parts += [f"## {MEASURES[ranking.measure]}", table, tests(ranking)]
         if ranking.lacking:
             names = ", ".join(ranking.lacking)
             parts.append(f"Without runs on all federations, and not ranked: {names}.")
     return "\n\n".join([*parts, "## What the columns mean", _NOTE_ON_RANKS, _NOTE_ON_TESTS]) + "\n"
+
+
+def printed(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> str:
+    """The rankings for a terminal: accuracies are left out where they do not fit into a line."""
+    number = len(federations)
+    parts = [tables.wrapped(f"{number} federations" if number > 1 else federations[0].name)]
+    for ranking in rankings:
+        lines = _lines(federations, ranking)
+        # p (best) says less than the others, and then accuracies, the last ones first.
+        dropped = [len(lines[0]) - 3, *range(1 + number, 1, -1)]
+        parts += [
+            MEASURES[ranking.measure],
+            tables.narrow(lines, [*dropped, len(lines[0]) - 2]),
+            tables.wrapped(tests(ranking)),
+        ]
+    return "\n\n".join(parts)
 
 
 def ranks_document(rankings: Sequence[Ranking], main: str) -> str:
@@ -84,17 +101,24 @@ def ranks_document(rankings: Sequence[Ranking], main: str) -> str:
     for ranking in rankings:
         cells = [[f"{rank:g}" for rank in column] for column in ranking.placed.T]
         parts += [f"## {MEASURES[ranking.measure]}"]
-        parts += [_beside_ranks(ranking, ranking.federations, cells), tests(ranking)]
+        table = tables.table(_beside_ranks(ranking, ranking.federations, cells))
+        parts += [table, tests(ranking)]
     return "\n\n".join(parts) + "\n"
 
 
-def _table(federations: Sequence[Federation], ranking: Ranking) -> str:
+def _lines(federations: Sequence[Federation], ranking: Ranking) -> list[list[str]]:
     """The accuracies of the methods on each federation, beside their average ranks."""
     cells = [
         [federation.cell(method, ranking.measure) for federation in federations]
         for method in ranking.methods
     ]
-    return _beside_ranks(ranking, [federation.name for federation in federations], cells)
+    names = [federation.name for federation in federations]
+    if ranking.measure == "pa_final":
+        names.append("PA epochs")
+        for method, own in zip(ranking.methods, cells, strict=True):
+            epochs = {number for federation in federations for number in federation.epochs(method)}
+            own.append(", ".join(map(str, sorted(epochs))) or tables.NO_VALUE)
+    return _beside_ranks(ranking, names, cells)
 
 
 def _probability(found: ranks.Probability | None) -> str:
@@ -105,22 +129,22 @@ def _probability(found: ranks.Probability | None) -> str:
 
 def _beside_ranks(
     ranking: Ranking, federations: Sequence[str], cells: Sequence[Sequence[str]]
-) -> str:
-    """A table with a column for each federation, between the average ranks and the tests."""
+) -> list[list[str]]:
+    """The lines of a table with a column for each federation, between average ranks and tests."""
     lines = [["method", "average rank", *federations, "p (best)", "p (FedAvg)", "ahead"]]
     for method, average, own in zip(ranking.methods, ranking.average, cells, strict=True):
         won, pairs = ranking.ahead.get(method, (0, 0))
         lines.append(
             [
                 " = ".join([method, *ranking.same.get(method, ())]),
-                f"{average:.1f}",
+                ranks.shown(average),
                 *own,
                 _probability(ranking.p_best.get(method)),
                 _probability(ranking.p_baseline.get(method)),
                 f"{won} of {pairs}" if pairs else tables.NO_VALUE,
             ]
         )
-    return tables.table(lines)
+    return lines
 
 
 def tests(ranking: Ranking) -> str:

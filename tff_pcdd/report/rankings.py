@@ -7,6 +7,7 @@ import os
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,6 +57,11 @@ class Federation:
     def diverged(self, method: str) -> int:
         """The number of runs of a method that diverged."""
         return len(self.results.of(method=method).diverged)
+
+    def epochs(self, method: str) -> list[int]:
+        """After how many local epochs PA of a method's usable runs is measured."""
+        found = self.results.of(method=method).values("personal_epochs")
+        return [*dict.fromkeys(map(int, found))]
 
     def cell(self, method: str, measure: str) -> str:
         """The values of a method as mean ± deviation, and how many runs diverged."""
@@ -120,20 +126,29 @@ class Ranking:
         return len(self.near_best) < len(self.methods) - 1
 
 
+class Summary(NamedTuple):
+    """What was written about several comparisons.
+
+    Attributes:
+        document: the text of summary.md.
+        printed: its tables and tests for a terminal.
+    """
+
+    document: str
+    printed: str
+
+
 def summarize(
     comparison_dirs: Sequence[str | os.PathLike],
     output_dir: str | os.PathLike,
     measures: Sequence[str] = DEFAULT,
-) -> str:
+) -> Summary:
     """Writes summary.md, summary.csv and summary.png about several comparisons.
 
     Args:
         comparison_dirs: directories of comparisons, or of sweeps over methods.
         output_dir: the directory of the files.
         measures: keys of `MEASURES`.
-
-    Returns:
-        The text of summary.md.
 
     Raises:
         SettingError: a directory holds no comparison, is named twice, or a measure is unknown or
@@ -162,12 +177,12 @@ def summarize(
         raise SettingError("comparison_dirs", shown, reason)
     directory = Path(output_dir)
     files.make_directory(directory)
-    text = ranking_tables.document(federations, rankings)
-    files.write_text(directory / TABLES, text)
+    document = ranking_tables.document(federations, rankings)
+    files.write_text(directory / TABLES, document)
     study.write_csv(directory / CSV, ranking_tables.rows(federations, rankings))
     named = {ranking.measure: MEASURES[ranking.measure] for ranking in rankings}
     plots.save(ranking_picture.draw(rankings, named)[0], directory / PICTURE)
-    return text
+    return Summary(document, ranking_tables.printed(federations, rankings))
 
 
 def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:

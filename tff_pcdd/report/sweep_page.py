@@ -230,8 +230,8 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         ):
             cells_there = [number(row.get(key, "")) for row in usable]
             found = [value for value in cells_there if value is not None]
-            digits = 0 if key == measure.best_round else 1
-            beside.append((tables.spread(found, digits), tables.mean(found)))
+            shown = tables.rounds(found) if key == measure.best_round else tables.spread(found, 1)
+            beside.append((shown, tables.mean(found)))
         beside.append((tables.count(len(scores), len(own), len(own) - len(usable)), len(scores)))
         points.append(Point(name, scores, beside, name == chosen))
     points.sort(key=_worst_last)

@@ -59,6 +59,17 @@ def ranks(values: np.ndarray) -> np.ndarray:
     return np.apply_along_axis(lambda row: stats.rankdata(-_merged(row)), 1, values)
 
 
+def shown(average: float) -> str:
+    """An average rank with one digit after the point, or two where one would not be exact.
+
+    Example:
+        >>> shown(2.0), shown(2.25), shown(2.125), shown(7 / 3)
+        ('2.0', '2.25', '2.13', '2.33')
+    """
+    # Not half to even, by which 2.125 would be 2.12.
+    return f"{math.floor(100 * average + 0.5) / 100:.2f}".removesuffix("0")
+
+
 def _merged(values: np.ndarray) -> np.ndarray:
     """Values [n], of which those that only rounding separates are made equal."""
     order = np.argsort(values)

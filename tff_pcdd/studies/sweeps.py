@@ -265,7 +265,7 @@ def table(outcomes: Sequence[Outcome], best: Outcome | None) -> list[list[str]]:
         cells = [
             *outcome.point.settings.values(),
             tables.spread(outcome.validation, 1),
-            tables.spread(outcome.rounds, 0),
+            tables.rounds(outcome.rounds),
             tables.spread(outcome.ga, 1),
             tables.spread(outcome.pa, 1),
             seeds,
