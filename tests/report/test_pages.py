@@ -281,6 +281,14 @@ def test_commands_can_be_pasted(tmp_path, monkeypatch):
     assert shown.startswith(".venv/bin/python -m tasks.train ")
 
 
+def test_labels_of_runs_name_their_head_calibration(tmp_path):
+    """The name of ccvr says it."""
+    make_comparison(tmp_path, algorithms=("fedavg", "ccvr"), seeds=(0,), head_calibration="ccvr")
+    labels = [run["label"] for run in comparison_page.content(Directory(tmp_path))["runs"]]
+    assert labels == ["fedavg with ccvr seed 0", "ccvr seed 0"]
+    assert page(comparison_dir=tmp_path).texts[0].startswith("fedavg with ccvr, ccvr on digits")
+
+
 def test_a_comparison_shows_once_who_holds_which_classes(tmp_path):
     """With the samples of one of its runs, as clients.csv of the run has them."""
     make_comparison(tmp_path, seeds=(3, 4))

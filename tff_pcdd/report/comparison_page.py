@@ -114,7 +114,10 @@ def _command(runs: Sequence[tuple[Result, Mapping[str, Any]]], results: Results)
 
 
 def _title(settings: Sequence[tuple[str, Mapping[str, Any]]], results: Results) -> str:
-    what = text.listed(results.methods, 4) if results else "No finished runs"
+    configs = {m: settings_table.configuration(values) for m, values in settings}
+    titles = {m: config.method_title for m, config in configs.items() if config is not None}
+    names = [titles.get(method, method) for method in results.methods]
+    what = text.listed(names, 4) if results else "No finished runs"
     if not settings:
         return what
     config = settings_table.configuration(settings[0][1])

@@ -10,7 +10,7 @@ from typing import Any
 from tff_pcdd import findings
 from tff_pcdd.experiment.history import History
 from tff_pcdd.results import evidence
-from tff_pcdd.results.answers import UNTUNED, Tuning
+from tff_pcdd.results.answers import UNTUNED, Tuning, is_known
 from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.text import name_of
@@ -42,6 +42,7 @@ def read(directory: Directory) -> Results:
         every = [dict(zip(header, row, strict=True)) for row in rows]
         several = len({cells["partition"] for cells in every}) > 1
         for cells in every:
+            where = f" ({name_of(cells['partition'])})" if several else ""
             digest = cells.get("config_digest", "")
             folder, summary = found.get(digest, (None, {}))
             skipped = {"partition", "algorithm", "config_digest", "diverged"}
@@ -57,12 +58,25 @@ def read(directory: Directory) -> Results:
                     digest=digest,
                     folder=folder,
                     # As programs name it.
-                    name="" if several else name_of(f"{cells['algorithm']} seed {cells['seed']}"),
+                    name=name_of(
+                        f"{_titled(directory, folder, cells['algorithm'])} seed {cells['seed']}"
+                    )
+                    + where,
                     load_history=functools.partial(_history, directory, folder),
                     load_findings=functools.partial(evidence.findings_of, folder, summary),
                 )
             )
     return Results(results)
+
+
+def _titled(directory: Directory, folder: Path | None, method: str) -> str:
+    """The name of a method, with the head calibration of a run unless it implies one."""
+    settings = {}
+    if folder is not None and not is_known(method, "head_calibration", False):
+        name = (folder / CONFIG).relative_to(directory.path).as_posix()
+        settings = directory.attempt(name, directory.json, name) or {}
+    calibration = settings.get("head_calibration") or "none"
+    return method if calibration == "none" else f"{method} with {calibration}"
 
 
 def _number(cell: str) -> float | None:
