@@ -111,10 +111,33 @@ def test_runs_that_differ_never_look_alike(tmp_path):
 
 def test_the_curves_belong_to_their_lines(root):
     values = index_page.content(root)
-    owners = [values["entries"][number].folder for number in values["owners"]]
-    drawn = [line.name for line in values["chart"].lines]
-    assert len(owners) == len(drawn)
-    assert all(folder in name for folder, name in zip(owners, drawn, strict=True))
+    [(chart, owners)] = values["overlays"]
+    folders = [values["entries"][number].folder for number in owners]
+    drawn = [line.name for line in chart.lines]
+    assert len(folders) == len(drawn)
+    assert all(folder in name for folder, name in zip(folders, drawn, strict=True))
+
+
+def test_short_runs_are_not_squeezed_beside_long_ones(tmp_path):
+    """3 and 12 rounds are drawn together, and 60 are not."""
+    for rounds in (60, 3, 12):
+        make_run(tmp_path / f"of_{rounds}", rounds=rounds)
+    values = index_page.content(tmp_path)
+    drawn = [
+        (chart.title, {values["entries"][row].folder for row in owners}, chart.x_labels[-1][0])
+        for chart, owners in values["overlays"]
+    ]
+    assert drawn == [
+        ("GA (%) of up to 12 rounds", {"of_3", "of_12"}, "12"),
+        ("GA (%) of up to 60 rounds", {"of_60"}, "60"),
+    ]
+
+
+def test_pa_has_its_number_of_local_epochs(root):
+    """5 in the summaries of all made-up runs."""
+    entries = {entry.folder: entry for entry in index_page.content(root)["entries"]}
+    assert entries["compared"].epochs == 5
+    assert f"{entries['compared'].pa:.2f} (5) " in index_page.printed([*entries.values()])
 
 
 def test_what_cannot_be_read_is_named_and_the_others_are_shown(tmp_path):

@@ -35,6 +35,8 @@ _BEST = (
 )
 # The most curves, settings of a line, and methods of a comparison that are drawn.
 _CURVES, _SETTINGS, _METHODS = 200, 6, 8
+# Curves with more than this multiple of the rounds of others have a chart of their own.
+_LONGER = 4
 
 
 @dataclasses.dataclass
@@ -49,6 +51,7 @@ class Entry:
         link: the address of its report, relative to the page; None if there is none.
         state: "finished", "unfinished" or "diverged".
         ga, pa: accuracies in percent, of the best method of a comparison or sweep; None if unknown.
+        epochs: the local epochs after which PA is measured; None if unknown or not the same.
         seconds: time of training; None if unknown.
         finished: when its newest results were written, as seconds since 1970.
         settings: of a run; those that differ between runs are shown.
@@ -64,6 +67,7 @@ class Entry:
     state: str = "finished"
     ga: float | None = None
     pa: float | None = None
+    epochs: float | None = None
     seconds: float | None = None
     finished: float = 0.0
     settings: Mapping[str, settings_table.Row] = dataclasses.field(default_factory=dict)
@@ -105,33 +109,56 @@ def content(root: Path, page: Path | None = None) -> dict[str, Any]:
     _compare(found)
     counts = {kind: sum(entry.kind == kind for entry in found) for kind in _READ}
     parts = [text.plural(number, kind) for kind, number in counts.items() if number]
-    lines: list[charts.Line] = []
-    owners: list[int] = []
-    for row, entry in enumerate(found):
-        for name, points in filter(lambda curve: curve[1], entry.curves):
-            style = colors.numbered(len(lines))
-            lines.append(charts.Line(name, points, style=style))
-            owners.append(row)
-    chart = charts.chart("GA (%)", lines[:_CURVES], percent=True)
     return {
         "terms": terms.shown(("GA", "PA")),
         "title": f"All runs in {root.resolve().name}",
         "sentence": f"{text.listed(parts) or 'Nothing'} below this directory, the newest first.",
         "entries": found,
-        "chart": chart,
-        "owners": owners[: len(chart.lines)] if chart else [],
+        "overlays": _overlays(found),
         "problems": problems,
     }
 
 
+def _overlays(entries: Sequence[Entry]) -> list[tuple[charts.Chart, list[int]]]:
+    """Charts of the curves, and the places of the entries to which these belong.
+
+    Entries that are much shorter than others, beside which nothing could be read, have a chart of
+    their own.
+    """
+    drawn = [(row, entry) for row, entry in enumerate(entries) if any(p for _, p in entry.curves)]
+    lengths = {
+        row: max(number for _, points in entry.curves for number, _ in points)
+        for row, entry in drawn
+    }
+    groups: list[list[float]] = []
+    for length in sorted({*lengths.values()}):
+        if groups and length <= _LONGER * groups[-1][0]:
+            groups[-1].append(length)
+        else:
+            groups.append([length])
+    overlays = []
+    for group in groups:
+        lines, owners = [], []
+        for row, entry in drawn:
+            for name, points in entry.curves if lengths[row] in group else ():
+                if points and len(lines) < _CURVES:
+                    lines.append(charts.Line(name, points, style=colors.numbered(len(lines))))
+                    owners.append(row)
+        title = "GA (%)" if len(groups) == 1 else f"GA (%) of up to {group[-1]:g} rounds"
+        if chart := charts.chart(title, lines, percent=True):
+            overlays.append((chart, owners))
+    return overlays
+
+
 def printed(entries: Sequence[Entry], most: int = 20) -> str:
     """The newest entries as a table for the terminal."""
-    lines = [["directory", "what", "GA", "PA", "date"]]
+    lines = [["directory", "what", "GA", "PA (epochs)", "date"]]
     for entry in entries[:most]:
-        cells = (tables.percent(value) for value in (entry.ga, entry.pa))
+        ga, pa = (tables.percent(value) for value in (entry.ga, entry.pa))
         state = "" if entry.state == "finished" else f" ({entry.state})"
         folder, what = tables.escape(entry.folder), tables.escape(entry.what)
-        lines.append([folder + state, text.cut(what, 20), *cells, entry.date])
+        epochs = "" if entry.epochs is None else f" ({text.whole(entry.epochs)})"
+        lines.append([folder + state, text.cut(what, 18), ga, pa + epochs, entry.date])
     table = tables.narrow(lines, dropped=(4, 1))
     more = len(entries) - most
     parts = [table, f"… and {more} older ones"] if more > 0 else [table]
@@ -194,6 +221,7 @@ def _of_run(root: Path, directory: Directory) -> Entry:
         state=state,
         ga=summary.get("ga_final"),
         pa=summary.get("pa_final"),
+        epochs=summary.get("personal_epochs"),
         seconds=_seconds([history]),
         settings={row.name: row for row in settings_table.rows(settings)},
     )
@@ -216,6 +244,7 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
         data=_names(known[0][1], several)[1] if known else "",
         ga=best.mean("ga_final") if best else None,
         pa=best.mean("pa_final") if best else None,
+        epochs=best.mean("personal_epochs") if best else None,
         seconds=_seconds([result.history for result in results]),
     )
     if best:
@@ -233,7 +262,7 @@ def _seconds(histories: Iterable[History | None]) -> float | None:
 
 def _of_sweep(root: Path, directory: Directory) -> Entry:
     content = sweep_page.content(directory)
-    ga, pa = content["accuracies"]
+    ga, pa, epochs = content["accuracies"]
     return _entry(
         root,
         directory,
@@ -243,6 +272,7 @@ def _of_sweep(root: Path, directory: Directory) -> Entry:
         data=content["title"].partition(" on ")[2],
         ga=ga,
         pa=pa,
+        epochs=epochs,
     )
 
 

@@ -198,8 +198,8 @@ def _terms(title: str, config: ExperimentConfig | None) -> list[tuple[str, str]]
     return terms.shown(("VA", "GA", "PA"), [config] if named else ())
 
 
-# The keys of the accuracies of the models that a sweep leads to.
-_FINAL = ("ga_final", "pa_final")
+# The keys of the accuracies of the models that a sweep leads to, and of what PA depends on.
+_FINAL = ("ga_final", "pa_final", "personal_epochs")
 
 # Settings of one method.
 
