@@ -133,6 +133,12 @@ def test_short_runs_are_not_squeezed_beside_long_ones(tmp_path):
     ]
 
 
+def test_methods_of_a_comparison_have_their_head_calibration(tmp_path):
+    make_comparison(tmp_path / "all", algorithms=("fedavg",), seeds=(0, 1), head_calibration="ccvr")
+    [entry] = index_page.content(tmp_path)["entries"]
+    assert entry.what == "fedavg with ccvr"
+
+
 def test_pa_has_its_number_of_local_epochs(root):
     """5 in the summaries of all made-up runs."""
     entries = {entry.folder: entry for entry in index_page.content(root)["entries"]}

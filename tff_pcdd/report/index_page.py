@@ -232,7 +232,9 @@ def _of_run(root: Path, directory: Directory) -> Entry:
 def _of_comparison(root: Path, directory: Directory) -> Entry:
     results = comparison.read(directory)
     order = [name for name in answers.ordered(results) if results.of(method=name).usable]
-    known = comparison.settings(directory, [r for r in results if r.folder is not None][:1])
+    found = {run.method: run for run in reversed(results) if run.folder is not None}
+    known = comparison.settings(directory, [found[name] for name in order if name in found])
+    titles = {run.method: _names(settings)[0] for run, settings in known}
     several = len(results.partitions) > 1
     best = results.of(method=order[0]) if order and not several else None
     entry = _entry(
@@ -240,7 +242,7 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
         directory,
         COMPARISON_TABLE,
         kind="comparison",
-        what=text.listed(order) or "no usable run",
+        what=text.listed([titles.get(name, name) for name in order]) or "no usable run",
         data=_names(known[0][1], several)[1] if known else "",
         ga=best.mean("ga_final") if best else None,
         pa=best.mean("pa_final") if best else None,
