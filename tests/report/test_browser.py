@@ -73,7 +73,7 @@ def test_no_line_ends_within_a_flag(chromium, pages, name, width):
     page = chromium.open(pages[name], width)
     tops = page.evaluate(
         "[...document.querySelectorAll('main code')].filter(e => e.innerText.includes('--'))"
-        ".flatMap(e => e.className == 'flag' ? [e] : [...e.children])"
+        ".flatMap(e => e.matches('.flag') ? [e] : [...e.children])"
         ".map(e => { const range = document.createRange(); range.selectNodeContents(e);"
         "return [e.innerText, new Set([...range.getClientRects()].map(r => r.top)).size]; })"
     )

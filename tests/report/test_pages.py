@@ -662,7 +662,7 @@ def test_flags_in_sentences_are_not_divided(tmp_path):
     assert '<strong>Next: <code class="flag">--projection_dim=84</code> for all' in text
     long = "--grid=client_learning_rate=0.001,0.003,0.01,0.03"
     assert str(pages._flags_as_code(f"Take {long}, -- or <b>--rounds=20</b>.")) == (
-        f'Take <code class="flag">{long}</code>, -- or &lt;b&gt;'
+        f'Take <code class="flag long">{long}</code>, -- or &lt;b&gt;'
         '<code class="flag">--rounds=20</code>&lt;/b&gt;.'
     )
     command = "python -m tasks.train '--data_dir=a --b <i>' --rounds=20"

@@ -21,6 +21,8 @@ from tff_pcdd.report import shades
 _FOLDER = Path(__file__).with_name("templates")
 # A flag in a sentence, with its value.
 _FLAG = re.compile(r"--\w(?:[\w=,.+-]*\w)?")
+# Characters of a flag that fit into a line of a telephone.
+_NARROW = 40
 # What stands before a flag in a command.
 _BEFORE_FLAG = re.compile(r" (?='?--)")
 
@@ -77,8 +79,12 @@ def address(target: Path, folder: Path) -> str:
 
 def _flags_as_code(sentence: str) -> markupsafe.Markup:
     """A sentence whose flags are marked, so that no line ends within one."""
-    escaped = str(markupsafe.escape(_printable(sentence)))
-    return markupsafe.Markup(_FLAG.sub(r'<code class="flag">\g<0></code>', escaped))
+
+    def mark(flag: re.Match) -> str:
+        style = "flag long" if len(flag[0]) > _NARROW else "flag"
+        return f'<code class="{style}">{flag[0]}</code>'
+
+    return markupsafe.Markup(_FLAG.sub(mark, str(markupsafe.escape(_printable(sentence)))))
 
 
 def _flags_in_command(command: str) -> markupsafe.Markup:
