@@ -6,7 +6,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from publication import claims, federation_page, federation_tables, main_page, overview, pictures
+from publication import (
+    claims,
+    federation_page,
+    federation_tables,
+    main_page,
+    overview,
+    pictures,
+    ranks_page,
+)
 from publication.published import (
     CLAIMS_PAGE,
     CURVES_PICTURE,
@@ -79,7 +87,7 @@ def documents(published: Sequence[Published], notes: Notes, folder: str) -> dict
     main = f"{folder}.md"
     texts = {main: main_page.document(federations, notes, rankings, folder)}
     if rankings:
-        texts[f"{folder}/{RANKS_PAGE}"] = ranking_tables.ranks_document(rankings, f"../{main}")
+        texts[f"{folder}/{RANKS_PAGE}"] = ranks_page.document(rankings, f"../{main}")
     if notes.has_claims:
         texts[f"{folder}/{CLAIMS_PAGE}"] = claims.document(published, notes, f"../{main}")
     for one in federations:

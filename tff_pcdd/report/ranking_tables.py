@@ -28,14 +28,7 @@ methods' ranks by these means on each federation (1 is the best), averaged over 
 methods with runs on all federations are ranked. In ranks and tests, a run that diverged counts as
 an accuracy of 0. PA epochs: after how many local epochs of the personal models PA is measured."""
 
-_RANKS = """\
-The methods' ranks by their mean accuracies, 1 is the best, on those federations of the
-[comparison]({main}) on which most methods were compared: {federations}. Only methods with runs on
-all of them are ranked, by GA only those with a global model. A run that diverged counts as an
-accuracy of 0. [What GA and PA are]({main}#what-the-columns-mean); the comparison also says for how
-many epochs the personal models of each method are trained."""
-
-_NOTE_ON_TESTS = """\
+NOTE_ON_TESTS = """\
 **Units.** The question is whether the order of the methods holds on other federations too, so the
 federations are what is counted: a method's difference to another one on a federation is its mean
 over the seeds, whose runs share clients, cohorts, batches and initial weights. The seeds of a
@@ -67,7 +60,7 @@ def document(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> 
         if ranking.lacking:
             names = ", ".join(ranking.lacking)
             parts.append(f"Without runs on all federations, and not ranked: {names}.")
-    return "\n\n".join([*parts, "## What the columns mean", _NOTE_ON_RANKS, _NOTE_ON_TESTS]) + "\n"
+    return "\n\n".join([*parts, "## What the columns mean", _NOTE_ON_RANKS, NOTE_ON_TESTS]) + "\n"
 
 
 def printed(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> str:
@@ -86,26 +79,6 @@ def printed(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> s
     return "\n\n".join(parts)
 
 
-def ranks_document(rankings: Sequence[Ranking], main: str) -> str:
-    """The text of the page about ranks, without accuracies.
-
-    Args:
-        rankings: the ranks by each measure.
-        main: the path of the page about all federations, from this one.
-    """
-    parts = [
-        "# Ranks over federations",
-        _RANKS.format(main=main, federations="; ".join(rankings[0].federations)),
-        _NOTE_ON_TESTS,
-    ]
-    for ranking in rankings:
-        cells = [[f"{rank:g}" for rank in column] for column in ranking.placed.T]
-        parts += [f"## {MEASURES[ranking.measure]}"]
-        table = tables.table(_beside_ranks(ranking, ranking.federations, cells))
-        parts += [table, tests(ranking)]
-    return "\n\n".join(parts) + "\n"
-
-
 def _lines(federations: Sequence[Federation], ranking: Ranking) -> list[list[str]]:
     """The accuracies of the methods on each federation, beside their average ranks."""
     cells = [
@@ -118,7 +91,7 @@ def _lines(federations: Sequence[Federation], ranking: Ranking) -> list[list[str
         for method, own in zip(ranking.methods, cells, strict=True):
             epochs = {number for federation in federations for number in federation.epochs(method)}
             own.append(", ".join(map(str, sorted(epochs))) or tables.NO_VALUE)
-    return _beside_ranks(ranking, names, cells)
+    return beside_ranks(ranking, names, cells)
 
 
 def _probability(found: ranks.Probability | None) -> str:
@@ -127,7 +100,7 @@ def _probability(found: ranks.Probability | None) -> str:
     return ", ".join("<0.001" if p < 0.001 else f"{p:.3f}" for p in found)
 
 
-def _beside_ranks(
+def beside_ranks(
     ranking: Ranking, federations: Sequence[str], cells: Sequence[Sequence[str]]
 ) -> list[list[str]]:
     """The lines of a table with a column for each federation, between average ranks and tests."""
