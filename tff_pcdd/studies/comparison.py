@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import os
@@ -23,7 +22,7 @@ from tff_pcdd.studies import comparison_tables, study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun, results_of
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, clients_table
-from tff_pcdd.training.clients_table import Row, Site
+from tff_pcdd.training.clients_table import Row
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE
 
 _logger = logging.getLogger(__name__)
@@ -96,7 +95,7 @@ def compute(
     overwrite: bool,
     tuning: Tuning = UNTUNED,
 ) -> tuple[Comparison, Sequence[Finding]]:
-    """As `compare`, with what computes the runs, and `tuning` as for `comparison_tables.report`.
+    """As `compare`, with what computes the runs, and what a sweep has chosen with.
 
     Returns:
         What `compare` returns, and the findings.
@@ -115,7 +114,7 @@ def compute(
     read = Directory(directory, compared=False)
     found = read.attempt(COMPARISON_TABLE, compared.read, read, tuning) or compared.NOTHING
     files.write_text(directory / _TABLES, comparison_tables.document(runs, found.findings))
-    report = comparison_tables.report(runs, sites(runs), tuning, found.findings)
+    report = comparison_tables.report(runs, found.answers, found.findings)
     return Comparison(report, study.failures(runs)), found.findings
 
 
@@ -229,17 +228,6 @@ def client_rows(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
             local = alone.get((partition, seed, row["client"])) if known else None
             found.append({**place, **clients_table.with_local(row, local)})
     return found
-
-
-def sites(runs: Sequence[StudyRun]) -> list[Site]:
-    """The clients of the usable runs; what a run that diverged has measured counts nowhere."""
-    return [_site(row) for row in client_rows([run for run in runs if run.usable])]
-
-
-def _site(row: Mapping[str, Any]) -> Site:
-    """The client of a row of `client_rows`."""
-    run = tuple(str(row[name]) for name in ("partition", "algorithm", "seed"))
-    return dataclasses.replace(Site.of(row), run=run)
 
 
 def _key(run: StudyRun) -> tuple[str, int]:

@@ -11,8 +11,7 @@ from tff_pcdd import findings, measures, methods, tables
 from tff_pcdd.findings import Finding
 from tff_pcdd.measures import PARTS
 from tff_pcdd.results import answers
-from tff_pcdd.results.answers import UNTUNED, Tuning
-from tff_pcdd.results.by_client import Site
+from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.runs import Results
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, by_partition, results_of
 from tff_pcdd.tables import BASELINE, label
@@ -26,30 +25,25 @@ def common_setting(runs: Sequence[StudyRun]) -> str:
 
 
 def report(
-    runs: Sequence[StudyRun],
-    clients: Sequence[Site] = (),
-    tuning: Tuning = UNTUNED,
-    found: Sequence[Finding] = (),
+    runs: Sequence[StudyRun], given: Sequence[Answer] = (), found: Sequence[Finding] = ()
 ) -> str:
     """What a program prints: the main columns, the answer, and the findings; 80 characters wide.
 
     Args:
         runs: the runs.
-        clients: their clients.
-        tuning: what a sweep has chosen with, if they are its final runs.
-        found: the findings of the comparison.
+        given: the answers of the comparison.
+        found: its findings.
     """
     results = results_of(runs)
     partitions = by_partition(runs)
     parts = [tables.wrapped(common_setting(runs))]
-    read = answers.read(results, clients, tuning.seeds)
-    given = {answer.partition: answer for answer in read}
+    by_name = {answer.partition: answer for answer in given}
     for partition, group in partitions.items():
         if len(partitions) > 1:
             parts.append(tables.wrapped(partition))
-        parts += [summary_table(group), *_answered(given.get(partition))]
-    if "" in given:
-        parts += ["All partitions", *_answered(given[""])]
+        parts += [summary_table(group), *_answered(by_name.get(partition))]
+    if "" in by_name:
+        parts += ["All partitions", *_answered(by_name[""])]
     if diverged := results.diverged.labels:
         parts.append(tables.wrapped(f"‡ diverged and left out: {diverged}"))
     if lacking := [m for m, g in by_method(runs).items() if "†" in _name(m, g)]:
@@ -60,7 +54,7 @@ def report(
     return "\n\n".join(parts)
 
 
-def _answered(answer: answers.Answer | None) -> list[str]:
+def _answered(answer: Answer | None) -> list[str]:
     sentences = [] if answer is None else answer.sentences()
     return ["\n".join(tables.wrapped(" ".join(pair), "  ") for pair in sentences)] * bool(sentences)
 
