@@ -55,12 +55,12 @@ class Part:
     costs: site_table.Table
 
 
-def content(directory: Directory, folder: Path | None = None) -> dict[str, Any]:
+def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
     """The values of the template comparison.html.
 
     Args:
         directory: that of the comparison.
-        folder: the directory of the page, to which its links are relative; by default the same.
+        page: the directory of the page, to which its links are relative; by default the same.
 
     Raises:
         SettingError: the directory holds no comparison.
@@ -94,7 +94,7 @@ def content(directory: Directory, folder: Path | None = None) -> dict[str, Any]:
         "command": _command(found.settings, results),
         "several_seeds": len({result.seed for result in results}) > 1,
         "has_local": ALONE in results.methods,
-        "runs": [_run(directory, result, folder or directory.path) for result in results],
+        "runs": [_run(directory, result, page or directory.path) for result in results],
         "chosen": chosen,
         "defaults": defaults,
         "varied": varied,

@@ -60,12 +60,12 @@ def render(template: str, values: Mapping[str, Any], *, refresh: int = 0) -> str
     return _without_blank_lines(page) + "\n"
 
 
-def address(target: Path, folder: Path) -> str:
+def address(target: Path, page: Path) -> str:
     """The address of a file in a page.
 
     Args:
         target: the file.
-        folder: the directory of the page, to which the address is relative.
+        page: the directory of the page, to which the address is relative.
 
     Example:
         >>> address(Path("runs/a b/report.html"), Path("runs"))
@@ -73,7 +73,7 @@ def address(target: Path, folder: Path) -> str:
         >>> address(Path("runs/a b/report.html"), Path("pages"))
         '../runs/a%20b/report.html'
     """
-    path = Path(os.path.relpath(target, folder)).as_posix()
+    path = Path(os.path.relpath(target, page)).as_posix()
     return urllib.parse.quote(path if path.startswith("../") else f"./{path}")
 
 

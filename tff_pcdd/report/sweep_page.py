@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import statistics
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tff_pcdd import calls, files, findings, measures, tables, text
 from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
-from tff_pcdd.report import pages, settings_table, shades, terms
+from tff_pcdd.report import pages, settings_table, terms
 from tff_pcdd.report.site_table import Column, Row, Table
 from tff_pcdd.results import by_client, compared
 from tff_pcdd.results.gains import gain
@@ -52,28 +49,12 @@ class Point:
         return tables.mean(self.scores.values())
 
 
-@dataclasses.dataclass(frozen=True)
-class Heat:
-    """The scores of a grid of two settings.
-
-    Attributes:
-        rows, columns: the names of the two settings.
-        headings: the values of the second one.
-        lines: for each value of the first one the cells: text, class of the color, whether chosen.
-    """
-
-    rows: str
-    columns: str
-    headings: Sequence[str]
-    lines: Sequence[tuple[str, Sequence[tuple[str, str, bool]]]]
-
-
-def content(directory: Directory, folder: Path | None = None) -> dict[str, Any]:
+def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
     """The values of the template sweep.html.
 
     Args:
         directory: that of the sweep.
-        folder: the directory of the page, to which its links are relative; by default the same.
+        page: the directory of the page, to which its links are relative; by default the same.
 
     Raises:
         SettingError: the directory holds no sweep.
@@ -87,7 +68,7 @@ def content(directory: Directory, folder: Path | None = None) -> dict[str, Any]:
     cells = [dict(zip(header, row, strict=True)) for row in rows]
     with directory.checked(SWEEP_TABLE):
         if "chosen" in header:
-            values = _methods(directory, cells, folder or directory.path)
+            values = _methods(directory, cells, page or directory.path)
         else:
             values = _settings(directory, cells)
     if (directory.path / FAILURES).exists():
@@ -95,8 +76,7 @@ def content(directory: Directory, folder: Path | None = None) -> dict[str, Any]:
         values["findings"].insert(
             0, Finding("failed", what, "Next: the same command tries them again.")
         )
-    picture = None if values["heat"] else directory.attempt(PICTURE, _picture, directory)
-    values["picture"] = picture or ""
+    values["picture"] = directory.attempt(PICTURE, _picture, directory) or ""
     values["findings"] += [Finding("damaged", line) for line in directory.damaged()]
     return values
 
@@ -212,8 +192,7 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
     for row in cells:
         by_point.setdefault(row["settings"], []).append(row)
     chosen = _chosen(flags, by_point)
-    criterion = _criterion(by_point, chosen)
-    measure = measures.of(criterion)
+    measure = measures.of(_criterion(cells))
     points = []
     for name, own in by_point.items():
         usable = [row for row in own if row.get("diverged") != "True"]
@@ -263,7 +242,6 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
             *of_earlier(directory.path, "*", by_point),
         ],
         "table": Table(columns, [_row(point) for point in points]),
-        "heat": _heat(points),
         "commands": [_command(directory, runs, chosen, FLAGS)] if flags else [],
         "flags": flags.splitlines(),
         "link": "",
@@ -296,22 +274,11 @@ def _chosen(flags: str, points: Mapping[str, Any]) -> str:
     )
 
 
-def _criterion(points: Mapping[str, Sequence[Mapping[str, str]]], chosen: str) -> str:
-    """The accuracy that decided; without a record, the first by which the chosen point is best."""
+def _criterion(rows: Sequence[Mapping[str, str]]) -> str:
+    """The accuracy that has decided, as sweep.csv has recorded it."""
     criteria = list(measures.best_rounds())
-    recorded = {row.get(CRITERION, "") for rows in points.values() for row in rows}
-    if len(recorded) == 1 and (criterion := recorded.pop()) in criteria:
-        return criterion
-
-    def score(name: str, criterion: str) -> float:
-        found = [number(row.get(measures.of(criterion).best, "")) for row in points[name]]
-        known = [value for value in found if value is not None]
-        return statistics.fmean(known) if len(known) == len(found) else float("-inf")
-
-    for criterion in criteria:
-        if chosen and score(chosen, criterion) == max(score(name, criterion) for name in points):
-            return criterion
-    return criteria[0]
+    recorded = {row.get(CRITERION, "") for row in rows}
+    return next((criterion for criterion in criteria if recorded == {criterion}), criteria[0])
 
 
 def _answers(points: Sequence[Point]) -> list[tuple[str, str]]:
@@ -342,44 +309,6 @@ def _row(point: Point) -> Row:
     name = name_of(point.name).replace(",", ", ")
     marked = range(len(cells)) if point.chosen else ()
     return Row(name, cells, detail="chosen" if point.chosen else "", best=marked)
-
-
-def _heat(points: Sequence[Point]) -> Heat | None:
-    """A grid of two settings with at least two values each; None for other grids."""
-    read = {point.name: findings.read_point(point.name) for point in points}
-    names = [*dict.fromkeys(name for own in read.values() for name in own)]
-    known = [point.score for point in points if point.score is not None]
-    if len(names) != 2 or not known:
-        return None
-    first, second = names
-    values = [sorted({own.get(name, "") for own in read.values()}, key=_by_size) for name in names]
-    if min(map(len, values)) < 2:
-        return None
-    by_place = {
-        (own.get(first), own.get(second)): point
-        for point, own in zip(points, read.values(), strict=True)
-    }
-    width = max(known) - min(known) or 1.0
-    lines = []
-    for row in values[0]:
-        cells = []
-        for column in values[1]:
-            point = by_place.get((row, column))
-            if point is None or point.score is None:
-                cells.append((text.NO_VALUE, "chance", False))
-                continue
-            share = np.array([(point.score - min(known)) / width])
-            level = int(shades.of_shares(share)[0])
-            cells.append((text.percent(point.score), f"s{level}", point.chosen))
-        lines.append((name_of(row), cells))
-    return Heat(first, second, [name_of(value) for value in values[1]], lines)
-
-
-def _by_size(value: str) -> tuple[float, str]:
-    try:
-        return float(value), value
-    except ValueError:
-        return float("inf"), value
 
 
 # Several methods.
@@ -471,7 +400,6 @@ def _methods(
         + (_highest(rows) if chosen else []),
         "findings": findings.advised_once([*found, *final.findings]),
         "table": Table(columns, rows),
-        "heat": None,
         "commands": [
             _command(directory, runs, method, name, f"best_{method}")
             for method, name in flagfiles.items()

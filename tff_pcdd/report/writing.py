@@ -221,8 +221,8 @@ def _run(directory: Directory, _: Path, refresh: int = 0) -> str:
     return pages.render("run.html", {**values, "sections": sections}, refresh=refresh)
 
 
-def _comparison(directory: Directory, folder: Path) -> str:
-    values = comparison_page.content(directory, folder)
+def _comparison(directory: Directory, page: Path) -> str:
+    values = comparison_page.content(directory, page)
     parts = values["parts"]
     sections = [("answer", "Answer")]
     sections += [
@@ -234,7 +234,7 @@ def _comparison(directory: Directory, folder: Path) -> str:
     return pages.render("comparison.html", {**values, "sections": sections})
 
 
-def _sweep(directory: Directory, folder: Path) -> str:
-    values = sweep_page.content(directory, folder)
+def _sweep(directory: Directory, page: Path) -> str:
+    values = sweep_page.content(directory, page)
     sections = [("chosen", "Chosen"), ("points", "Points")]
     return pages.render("sweep.html", {**values, "sections": sections})
