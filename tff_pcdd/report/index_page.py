@@ -138,7 +138,8 @@ def _overlays(entries: Sequence[Entry]) -> list[tuple[charts.Chart, list[int]]]:
             groups.append([length])
     overlays = []
     for group in groups:
-        lines, owners = [], []
+        lines: list[charts.Line] = []
+        owners: list[int] = []
         for row, entry in drawn:
             for name, points in entry.curves if lengths[row] in group else ():
                 if points and len(lines) < _CURVES:

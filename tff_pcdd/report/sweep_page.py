@@ -367,8 +367,8 @@ def _methods(
     for row in cells:
         if not row["stopped_after"] and row["diverged"] != "True":
             scores.setdefault(row["algorithm"], {})[row["settings"]] = number(row["va"])
-    choices = [(name_of(m), settings, scores.get(m, {})) for m, settings in chosen.items()]
-    found += findings.of_noise(choices, _held_out(directory, runs))
+    picked = [(name_of(m), settings, scores.get(m, {})) for m, settings in chosen.items()]
+    found += findings.of_noise(picked, _held_out(directory, runs))
     tried = {
         f"{SWEEP_RUNS}/{row['algorithm']}/{row['settings'] or 'default'}": row for row in cells
     }
