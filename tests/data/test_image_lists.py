@@ -6,11 +6,13 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from tests.data.refusals import refuses, unusable
 from tests.support import write_image, write_table
 from tff_pcdd import data
 from tff_pcdd.data import DataError, InputSpec, LoadRequest, augment, normalize, sources, transforms
+from tff_pcdd.export import inputs
 
 
 @pytest.fixture
@@ -103,6 +105,26 @@ def test_imagenet_lt_lists(tmp_path):
     assert loaded.test.y.tolist() == [0, 999]
     assert loaded.train.x[1] == str(tmp_path / "train/n02/b c.JPEG").encode()
     assert loaded.input_spec.mean == (0.485, 0.456, 0.406)
+
+
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_photos_are_turned_in_training_as_in_exported_models(orientation, tmp_path):
+    directory = _imagenet_lt(tmp_path)
+    red, green, blue, white = (200, 0, 0), (0, 200, 0), (0, 0, 200), (200, 200, 200)
+    stored = np.repeat(np.repeat([[red, green], [blue, white]], 128, axis=0), 128, axis=1)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / "train/n01/a.JPEG"
+    Image.fromarray(stored.astype(np.uint8)).save(path, quality=95, subsampling=0, exif=exif)
+    loaded = data.load_federation(
+        "imagenet_lt", "iid", 3, data_dir=directory, input_normalization="none"
+    )
+    trained = normalize(tf.constant(loaded.train.x[:1]), loaded.input_spec)
+    decode = tf.function(lambda files: inputs.from_image_files(files, loaded.input_spec))
+    np.testing.assert_array_equal(trained, decode(tf.constant([path.read_bytes()])))
+    # A camera that was held upside down, and one whose right side was up.
+    expected = {3: [[white, blue], [green, red]], 6: [[blue, red], [white, green]]}
+    np.testing.assert_allclose(trained[0, 50::120, 50::120] * 255, expected[orientation], atol=8)
 
 
 @pytest.fixture

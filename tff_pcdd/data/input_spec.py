@@ -29,8 +29,9 @@ class InputSpec:
     """How raw inputs become model inputs; see `transforms.normalize` and `transforms.augment`.
 
     Attributes:
-        kind: IMAGE (pixels), IMAGE_FILE (a path, decoded when it is read), TEXT (ids) or VECTOR
-            (numbers, such as the columns of a table).
+        kind: IMAGE (pixels), IMAGE_FILE (a path, decoded when it is read, and turned upright as the
+            EXIF orientation of photos says), TEXT (ids) or VECTOR (numbers, such as the columns of
+            a table).
         shape: shape of one input, (height, width, channels), or (length,) for text and vectors.
         dtype: type of the raw inputs: "uint8" or "float32" for pixels, "uint8" or "int32" for ids,
             "float32" for vectors, "string" for paths.
@@ -50,7 +51,6 @@ class InputSpec:
             decoded.
         pixel_range: for image files that are PNGs of 16 bits, or DICOM files without a window, the
             values that become 0 and 255; None for files of 8 bits.
-        upright: for image files, whether photos are turned as their EXIF orientation says.
         has_white: for pixels, whether 0 is black and 1/scale white, so that image files can be
             converted to them.
         columns: for vectors, the columns of the table that they were encoded from; None for vectors
@@ -80,7 +80,6 @@ class InputSpec:
     resize: int | None = None
     max_pixels: int = MAX_PIXELS
     pixel_range: tuple[float, float] | None = None
-    upright: bool = False
     has_white: bool = True
     columns: tuple[encoding.Column, ...] | None = None
     filler: str = " "

@@ -184,13 +184,12 @@ def broken_images(message: str) -> str | None:
 
 
 def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
-    """Decodes an image file, scales it and crops its centre.
+    """Decodes an image file, turns it as its EXIF orientation says, scales it and crops its centre.
 
     Args:
         contents: bytes of a JPEG, PNG or BMP file, a string scalar; of a PNG of 16 bits if the spec
             has a `pixel_range`.
-        spec: the input spec, of which `shape`, `resize`, `max_pixels`, `pixel_range` and `upright`
-            are used.
+        spec: the input spec, of which `shape`, `resize`, `max_pixels` and `pixel_range` are used.
 
     Returns:
         uint8 of the static shape `spec.shape`.
@@ -208,9 +207,7 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
         image = tf.io.decode_image(contents, channels=channels, expand_animations=False)
     else:
         image = _decode_deep(contents, channels, spec.pixel_range)
-    if spec.upright:
-        image = image_headers.turned(image, image_headers.orientation(contents))
-    return fit(image, spec)
+    return fit(image_headers.turned(image, image_headers.orientation(contents)), spec)
 
 
 def fit(image: tf.Tensor, spec: InputSpec) -> tf.Tensor:

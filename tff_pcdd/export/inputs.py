@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -174,14 +173,13 @@ def from_image_files(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     Returns:
         float32 [batch, *spec.shape].
     """
-    upright = dataclasses.replace(spec, upright=True)
 
     def decoded(file):
         reason = image_headers.unreadable(file, is_deep=spec.pixel_range is not None)
         text = tf.strings.join(["image_bytes: is ", reason, "; convert it to JPEG or PNG"])
         check = tf.debugging.Assert(tf.equal(reason, ""), [text])
         with tf.control_dependencies([check] if check is not None else []):
-            return transforms.decode_image(tf.identity(file), upright)
+            return transforms.decode_image(tf.identity(file), spec)
 
     images = tf.map_fn(
         decoded,

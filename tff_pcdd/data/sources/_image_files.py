@@ -139,7 +139,6 @@ class OwnImages(OwnSource, ImageListSource):
             "string",
             max_pixels=self.max_image_pixels,
             pixel_range=self._limits(place, files),
-            upright=any(header.is_turned for header in headers),
             # No format that exported models read has values of the modality.
             has_white=not any(header.is_deep and header.is_dicom for header in headers),
         )
@@ -283,7 +282,6 @@ class OwnImages(OwnSource, ImageListSource):
         return dataclasses.replace(
             self._spec(kind, shape, measured),
             pixel_range=plain.pixel_range,
-            upright=plain.upright,
             has_white=plain.has_white,
         )
 
@@ -362,13 +360,11 @@ class _Files:
                     f"{self.named(row)}: is broken: not a whole {self.headers[row].format} image; "
                     "skip_broken_images leaves such files out"
                 ) from None
-        # Their EXIF orientation has been applied.
-        upright = dataclasses.replace(spec, upright=False)
         for row in self.converted:
             if self.headers[row].is_dicom and self.headers[row].is_deep:
                 pixels = transforms.fit(self._shades(row, spec), spec)
             else:
-                pixels = _decoder_of_contents(upright)(self.contents(row))
+                pixels = _decoder_of_contents(spec)(self.contents(row))
             yield [row], pixels.numpy()[None]
 
     def _shades(self, row: int, spec: InputSpec) -> np.ndarray:
