@@ -93,6 +93,20 @@ def test_markers_with_decimals_and_without_a_value(table):
     assert made.input_spec.columns[1].missing == ("-9.5",)
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_markers_that_are_equal_in_float32(suffix, table, tmp_path):
+    """9.9 in a column of float32 is 9.899999618…, and 16777217 is 16777216 there."""
+    table["pulse"] = table["pulse"].astype(np.float32)
+    table.loc[[2, 5, 9], "pulse"] = np.float32(9.9)
+    table["pressure"] = (table["pressure"] * 1e5).round().astype(int)
+    table.loc[[9, 11], "pressure"] = 2**24 + 1
+    path = tmp_path / f"a{suffix}"
+    made = loaded_file(table, path, missing="drop", missing_markers="9.9,16777216")
+    assert made.notes["rows_left_out"] == 4
+    filled = loaded_file(table, path, impute="median", missing_markers="9.9,16777216")
+    assert filled.notes["missing_values_replaced"] == 5
+
+
 def test_missing_labels_of_arrays():
     x = np.random.default_rng(0).normal(size=(20, 3))
     labels = np.array(["a", "b"] * 10, dtype=object)

@@ -156,6 +156,24 @@ def test_decimal_commas(cells, numbers, tmp_path):
     np.testing.assert_array_equal([found[row] for row in sorted(found)], np.float32(wanted))
 
 
+@pytest.mark.parametrize("markers", ['"9,9"', '"9,90", -1', "9.9"])
+def test_quoted_decimal_commas_and_their_markers(markers, tmp_path):
+    """As Google Sheets writes them in German. Columns of texts with commas change nothing."""
+    path = tmp_path / "a.csv"
+    cells = [f"{row},5" if row % 4 else ("9,9" if row else "9,90") for row in range(N)]
+    lines = [f'"{cells[row]}",{row / 8},"1,{row}",{"xy"[row % 2]},s' for row in range(N)]
+    path.write_text("\n".join(["dose,age,codes,label,site", *lines]))
+    there = [row for row in range(N) if row % 4]
+    made = load(path, "dose,age", missing="drop", missing_markers=markers)
+    assert made.notes["rows_left_out"] == 6
+    read = np.concatenate([made.train.x, made.test.x])
+    wanted = np.array([[row + 0.5, row / 8] for row in there], np.float32)
+    np.testing.assert_array_equal(read[read[:, 0].argsort()], wanted)
+    filled = load(path, "dose,age", impute="median", missing_markers=markers)
+    assert filled.notes["missing_values_replaced"] == 6
+    assert float(filled.input_spec.columns[0].missing[0]) in (9.9, -1)
+
+
 def test_points_that_may_separate_thousands_are_refused(table, tmp_path):
     """Beside decimal commas, 12.500 and 950 would become 12.5 and 950."""
     table["income"] = [f"{12 + row}.500" if row % 2 else "950" for row in range(N)]

@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tff_pcdd import data
-from tff_pcdd.data import DataError
+from tff_pcdd.data import DataError, encoding
 from tff_pcdd.export import inputs
 
 TEXT = data.InputSpec("text", (5,), "uint8", vocabulary="\n abé")
@@ -119,3 +119,11 @@ def _bmp(pixels):
     numbers = [40, width, height, 1 | 24 << 16, 0, len(rows), 0, 0, 0, 0]
     header = b"".join(number.to_bytes(4, "little") for number in [54 + len(rows), 0, 54, *numbers])
     return b"BM" + header + rows
+
+
+def test_numbers_of_float64_are_missing_if_they_equal_a_marker_in_float32():
+    column = encoding.Column("time", fill=1e9, has_indicator=True, offset=1e9, missing=("9.9",))
+    values = tf.constant([float(np.float32(9.9)), 9.9, 1e9 + 3], tf.float64)
+    numbers, is_missing = inputs.encoded(values, column)
+    assert numbers.numpy().ravel().tolist() == [0, 0, 3]
+    assert is_missing.numpy().ravel().tolist() == [1, 1, 0]

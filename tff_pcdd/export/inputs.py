@@ -110,8 +110,9 @@ def encoded(values: tf.Tensor, column: encoding.Column) -> list[tf.Tensor]:
         # A column beside it may need the digits of float64.
         return [tf.cast(values, tf.float32)]
     is_missing = tf.not_equal(values, values)
+    # As in training: a number stands for a missing one if both are equal in float32.
     for code in column.missing_codes:
-        is_missing |= tf.equal(values, code)
+        is_missing |= tf.equal(tf.cast(values, tf.float32), code)
     indicator = [tf.cast(is_missing, tf.float32)] if column.has_indicator else []
     if column.categories is not None:
         is_one = tf.equal(values, [column.codes])

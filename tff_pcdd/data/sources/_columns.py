@@ -119,7 +119,9 @@ class Columns:
         where = f"{self.place}: column {name!r}"
         values = self.values(name, setting)
         self._check_thousands(values, where)
-        return plain_numbers(values, self._has_commas, where, self._markers)
+        # Where commas separate cells, such numbers are in quotes; other columns show nothing.
+        has_commas = self._has_commas or has_decimal_commas(values, "\t", self._markers)
+        return plain_numbers(values, has_commas, where, self._markers)
 
     def _check_thousands(self, values: Sequence[Any], where: str) -> None:
         """Refuses or warns of numbers such as 1.100 of which no column shows what the mark means.

@@ -28,7 +28,8 @@ def has_decimal_commas(
     Args:
         values: the cells; those that are missing do not count.
         delimiter: what separates the cells of the table. Programs that write decimal commas write
-            semicolons. Beside tabs, 1,234 may be either number, and is not taken for one.
+            semicolons. Beside tabs, and in quotes, 1,234 may be either number, and is not taken for
+            one.
         markers: texts that stand for a missing value, besides the usual ones.
 
     Example:

@@ -30,11 +30,13 @@ from tff_pcdd.data.sources._names import (
     joined,
     may_be_missing,
     numbered,
+    quoted,
+    separated,
     similar,
 )
 from tff_pcdd.data.sources._tasks import refuse_labels
 from tff_pcdd.errors import DataError, SettingError
-from tff_pcdd.settings import WIDE, option, split_names
+from tff_pcdd.settings import WIDE, option
 from tff_pcdd.text import plural
 
 # The share of each site's samples in its test part, where none is given.
@@ -57,6 +59,8 @@ _SPELLINGS = {
 
 # Of these, what a site may be called, too.
 ABBREVIATIONS = ("tr", "trn", "te", "tst", "dev")
+
+_WITH_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 _WORDS = {"train": "training", "val": "validation", "test": "test"}
 
@@ -143,15 +147,18 @@ class MissingValues:
     )
     missing_markers: str | None = option(
         None,
-        "Further texts that say that a value is missing, separated by commas, such as -9.",
+        "Further texts that say that a value is missing, separated by commas, such as -9, and in "
+        "double quotes if they have commas.",
         type=str,
         group="Data",
         implied=True,
     )
 
     def markers(self) -> list[str]:
-        """The texts of `missing_markers`."""
-        return split_names(self.missing_markers)
+        """The texts of `missing_markers`, and numbers with a decimal comma also with a point."""
+        texts = [text for text in separated(self.missing_markers) if text]
+        numbers = filter(_WITH_COMMA.fullmatch, texts)
+        return [*texts, *(number.replace(",", ".") for number in numbers)]
 
     def complete_rows(
         self, place: str, columns: Mapping[str, Sequence[Any]], rows: Sequence[int] | None
@@ -177,7 +184,7 @@ class MissingValues:
             for text in sorted(filter(may_be_missing, different - {*MARKERS, *self.markers()})):
                 warn(
                     f"{place}: {what} {text!r:.40} may say that it is missing; if so, "
-                    f"missing_markers={text:.40}"
+                    f"missing_markers={quoted([text]):.40}"
                 )
         markers = self.markers()
         lacking = np.zeros(count, bool)

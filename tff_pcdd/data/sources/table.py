@@ -378,7 +378,7 @@ class Table(OwnImages, MissingValues):
         """The values of an input, with decimal points; true and false are numbers 1 and 0."""
         if name in self._categorical():
             return columns.categories(name, "categorical_columns")
-        return columns.plain_numbers(name, "feature_columns")
+        return _with_markers(columns.plain_numbers(name, "feature_columns"), self.markers())
 
     def _common(self, is_category: bool) -> Collection[str]:
         """The texts that always stand for a missing value."""
@@ -613,6 +613,26 @@ def _number(text: str) -> str:
     if not np.isfinite(number):
         return ""
     return str(int(number)) if number.is_integer() else str(number)
+
+
+def _with_markers(values: Sequence[Any], markers: Sequence[str]) -> Sequence[Any]:
+    """Values of a column of numbers, in which a marker takes the place of those equal in float32.
+
+    Exported models compare numbers in float32, and columns of float32 hold 9.9 as 9.899999618….
+    """
+    known = {_in_float32(number): text for text in markers if (number := _number(text))}
+    known.pop(None, None)
+    return [known.get(_in_float32(value), value) for value in values] if known else values
+
+
+def _in_float32(value: Any) -> float | None:
+    """A number, rounded to float32; None for what is no finite number there."""
+    try:
+        with np.errstate(over="ignore"):
+            number = float(np.float32(value))
+    except (TypeError, ValueError):
+        return None
+    return number if np.isfinite(number) else None
 
 
 def _check_categories(
