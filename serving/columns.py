@@ -5,8 +5,10 @@ A row is an object of values by the names of the columns, or a list of values in
 
 from __future__ import annotations
 
+import collections
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,11 +51,16 @@ class Column:
     def __init__(self, described: Mapping[str, Any]):
         self.name = _composed(str(described["name"]))
         self._may_be_missing = bool(described["may_be_missing"])
-        self._missing = {text for value in described["missing_values"] for text in _texts(value)}
+        given = described["missing_values"]
+        self._missing = {_whole(text) for value in given for text in _texts(value)}
         self._codes: dict[str, float] | None = None
         if described["type"] == "category":
             given = described["categories"]
             self._codes = {str(category["name"]): float(category["code"]) for category in given}
+            alike = collections.Counter(map(_whole, self._codes))
+            self._whole = {
+                _whole(name): code for name, code in self._codes.items() if alike[_whole(name)] == 1
+            }
 
     def number(self, value: Any, largest: float, place: str) -> float:
         """The number that stands for a value in `features`; NaN if it is missing.
@@ -67,7 +74,8 @@ class Column:
             WrongRow: the value is none of this column.
         """
         texts = _texts(value)
-        if value is None or self._missing & {*texts} or (self._codes is not None and "" in texts):
+        is_marker = not self._missing.isdisjoint(map(_whole, texts))
+        if value is None or is_marker or (self._codes is not None and "" in texts):
             if not self._may_be_missing:
                 raise WrongRow(f"{place}: {self.name!r} is missing")
             return math.nan
@@ -75,6 +83,9 @@ class Column:
             for text in texts:
                 if text in self._codes:
                     return self._codes[text]
+            # Unless the table tells them apart, 1, 1.0 and "1.0" are the same category.
+            if (code := self._whole.get(_whole(texts[0]))) is not None:
+                return code
             known = _listed(self._codes)
             raise WrongRow(f"{place}: {self.name!r} is {_shown(value)}, not one of {known}")
         number = math.nan
@@ -191,11 +202,17 @@ def _texts(value: Any) -> list[str]:
         # The text of lists within lists may need more stack than there is.
         return ["a list or object"]
     if isinstance(value, bool):
-        return [str(value).lower(), str(value)]
+        # As JSON, pandas and spreadsheets write it.
+        return [str(value).lower(), str(value), str(value).upper()]
     text = _composed(" ".join(str(value).split()))
     # 1.0 in JSON may be a table's "1.0", or its 1.
     is_whole = isinstance(value, float) and value.is_integer()
     return [text, str(int(value))] if is_whole else [text]
+
+
+def _whole(text: str) -> str:
+    """A text without the decimals of a whole number."""
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", text)
 
 
 def _composed(text: str) -> str:

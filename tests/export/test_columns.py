@@ -344,6 +344,34 @@ def test_categories_are_found_as_the_table_wrote_them(serving, tmp_path):
     assert found.ravel().tolist() == [0, 1, 2, 3, 4, 2]
 
 
+@pytest.mark.parametrize(
+    ("names", "cells"),
+    [
+        (["FALSE", "TRUE"], [False, True]),
+        (["False", "True"], [False, True]),
+        (["1", "2"], ["1.0", 2.0]),
+        (["1", "12"], [1, "12.00"]),
+        (["1.0", "n/k"], [1, "n/k"]),
+        (["-1.0", "1"], ["-1", 1.0]),
+        (["1", "1.0", "x"], [1, "1.0", "x"]),
+        (["007", "7"], ["007", 7]),
+    ],
+)
+def test_categories_are_found_as_json_and_csv_write_them(names, cells, serving, tmp_path):
+    """Spreadsheets write TRUE, and a column of pandas with a gap has 1.0 in place of 1."""
+    categories = [{"name": name, "code": code} for code, name in enumerate(names)]
+    described = {"name": "mode", "type": "category", "categories": categories}
+    described |= {"may_be_missing": True, "missing_values": ["9"]}
+    path = tmp_path / columns.FILE
+    path.write_text(json.dumps({"columns": [described]}))
+    read = serving.Columns(path)
+    assert read.batch([[cell] for cell in cells], 1e38).ravel().tolist() == list(range(len(cells)))
+    assert np.isnan(read.batch([[9], ["9.0"], [9.0]], 1e38)).all()
+    for other in (3, "3.0", "01"):
+        with pytest.raises(serving.WrongRow, match="not one of '"):
+            read.batch([[other]], 1e38)
+
+
 @pytest.mark.parametrize("stored", ["NFC", "NFD"])
 def test_columns_are_found_in_both_forms_of_unicode(stored, serving, tmp_path):
     """Those of exports before this rule may be in the form of the table."""
