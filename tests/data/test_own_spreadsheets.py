@@ -813,6 +813,41 @@ def test_a_folder_of_parquet_files_has_the_parts_of_their_names(tmp_path):
     assert 0 < len(chosen.test) < 10
 
 
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("pairs", [True, False])
+def test_rows_without_an_image_are_missing(pairs, first, tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    images = [{"bytes": stored(n), "path": None} if pairs else stored(n) for n in range(12)]
+    images[first], images[7] = None, {"bytes": None, "path": None} if pairs else b""
+    table = pyarrow.table({"path": images, "label": [0, 1] * 6, "site": ["a"] * 12})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=rf"row {first}: the image is missing .* in 1 others"):
+        load(tmp_path / "a.parquet", features=None)
+    made = load(tmp_path / "a.parquet", features=None, missing="drop")
+    assert made.notes["rows_left_out"] == 2
+    found = {
+        int(name.removeprefix("row ")): x
+        for part in (made.train, made.test)
+        for name, x in zip(part.ids, part.x, strict=True)
+    }
+    assert found.keys() == {*range(12)} - {first, 7}
+    for row, x in found.items():
+        np.testing.assert_array_equal(x, noise(row, 6, 5, 3))
+
+
+def test_rows_without_a_path_are_left_out(listed, tmp_path):
+    listed["path"] = [f"part_{1 + n % 2}/ISIC_{n:07d}.png" for n in range(12)]
+    listed.loc[[3, 8], "path"] = [None, "NA"]
+    with pytest.raises(DataError, match=r"row 5: the image is missing .*missing=drop leaves"):
+        loaded_images(listed, tmp_path)
+    assert loaded_images(listed, tmp_path, missing="drop").keys() == {*range(12)} - {3, 8}
+    listed.loc[5, "image_id"] = ""
+    options = {"missing": "drop", "path_pattern": "{image_id}.png"}
+    assert loaded_images(listed, tmp_path, **options).keys() == {*range(12)} - {5}
+
+
 def test_rows_without_an_image_are_named(tmp_path):
     import pyarrow
     import pyarrow.parquet

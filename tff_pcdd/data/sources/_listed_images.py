@@ -40,7 +40,7 @@ def find_images(pattern: str, columns: Columns, folder: pathlib.Path) -> list[st
         SettingError: if the pattern names no column, or has a wildcard in the name of the file.
         DataError: if a column is missing, or a row has no file, or more than one.
     """
-    names = _COLUMN.findall(pattern)
+    names = columns_of(pattern)
     if not names:
         reason = "names no column in braces, such as {image_id}.jpg"
         raise SettingError("path_pattern", pattern, reason)
@@ -78,13 +78,25 @@ def find_images(pattern: str, columns: Columns, folder: pathlib.Path) -> list[st
     return paths
 
 
+def columns_of(pattern: str) -> list[str]:
+    """The names of columns in a pattern."""
+    return _COLUMN.findall(pattern)
+
+
 def _filled(pattern: str, cells: Mapping[str, str]) -> str:
     return _COLUMN.sub(lambda match: cells[match[1]], pattern)
 
 
 def holds_images(cells: Sequence[Any]) -> bool:
     """Whether cells are images themselves: bytes, or bytes and path as Hugging Face writes them."""
-    return len(cells) > 0 and (isinstance(cells[0], bytes) or _is_pair(cells[0]))
+    first = next((cell for cell in cells if cell is not None), None)
+    return isinstance(first, bytes) or _is_pair(first)
+
+
+def without_contents(cells: Sequence[Any]) -> list[str | None]:
+    """Such cells as short texts; None for those without an image and the name of its file."""
+    there = [(cell["bytes"] or cell.get("path")) if _is_pair(cell) else cell for cell in cells]
+    return ["image" if cell else None for cell in there]
 
 
 def _is_pair(cell: Any) -> bool:

@@ -138,9 +138,9 @@ class MissingValues:
 
     missing: str = option(
         "refuse",
-        "What is done with rows whose label, site or feature is missing: empty, NA, N/A, NULL, "
-        "None, ? and the like. refuse names the first one; drop leaves the rows out; keep takes "
-        "these texts, unless they are empty, for names.",
+        "What is done with rows whose label, site, image or feature is missing: empty, NA, N/A, "
+        "NULL, None, ? and the like. refuse names the first one; drop leaves the rows out; keep "
+        "takes these texts, unless they are empty, for names.",
         choices=("refuse", "drop", "keep"),
         group="Data",
         implied=True,

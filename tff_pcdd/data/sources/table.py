@@ -31,7 +31,13 @@ from tff_pcdd.data.sources._cells import (
 )
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._image_files import OwnImages
-from tff_pcdd.data.sources._listed_images import StoredImages, find_images, holds_images
+from tff_pcdd.data.sources._listed_images import (
+    StoredImages,
+    columns_of,
+    find_images,
+    holds_images,
+    without_contents,
+)
 from tff_pcdd.data.sources._names import (
     MARKERS,
     MISSING,
@@ -227,6 +233,8 @@ class Table(OwnImages, MissingValues):
             needed["the site"] = columns.values(self.site_column, "site_column")
         for name in self._group_columns():
             needed[f"the group's {name}"] = columns.values(name, "group_column")
+        if self.feature_columns is None:
+            needed |= self._images(columns)
         # Otherwise, what is missing is refused when it is read.
         if self.feature_columns is not None and self.impute is None and self.missing == "drop":
             for name in self._chosen_features(columns):
@@ -462,6 +470,16 @@ class Table(OwnImages, MissingValues):
         if empty and columns.rows:
             _warn_of_left_out(columns.place, empty, "without any value")
         return [name for name in names if name not in empty]
+
+    def _images(self, columns: Columns) -> dict[str, Sequence[Any]]:
+        """The values that say which image a row has, by what they are, for messages."""
+        if self.path_pattern is not None:
+            names = columns_of(self.path_pattern)
+            return {f"the image's {name}": columns.values(name, "path_pattern") for name in names}
+        if self.path_column not in columns:
+            return {}
+        cells = columns.values(self.path_column, "path_column")
+        return {"the image": without_contents(cells) if holds_images(cells) else cells}
 
     def _stored_images(self, columns: Columns) -> StoredImages | None:
         """The images that the table holds itself; None if it names files."""
