@@ -63,12 +63,22 @@ def one_of(value: Any, names: Iterable[str], *others: str) -> str:
     names = list(names)
     if not names:
         return "none is registered; import the module that registers it"
+    return f"choose one of {', '.join(names)}{did_you_mean(names, value, *others)}"
+
+
+def did_you_mean(names: Iterable[str], *values: Any) -> str:
+    """The end of an error, with the names that values resemble; empty if they resemble none.
+
+    Example:
+        >>> did_you_mean(["age", "pain"], "pian"), did_you_mean(["age", "pain"], "weight")
+        ('; did you mean pain?', '')
+    """
+    names = list(names)
     meant: dict[str, None] = {}
-    for each in (value, *others):
+    for each in values:
         given = each[:100].lower() if isinstance(each, str) else ""
         meant |= dict.fromkeys(difflib.get_close_matches(given, names, n=1, cutoff=0.7))
-    question = f"; did you mean {', '.join(meant)}?" if meant else ""
-    return f"choose one of {', '.join(names)}{question}"
+    return f"; did you mean {', '.join(meant)}?" if meant else ""
 
 
 class OtherRunError(SettingError):

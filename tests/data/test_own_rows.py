@@ -9,7 +9,7 @@ import pytest
 from tests.data.refusals import refuses
 from tff_pcdd import data
 from tff_pcdd.data.sources._numerals import has_decimal_commas
-from tff_pcdd.errors import DataError
+from tff_pcdd.errors import DataError, SettingError
 
 
 @pytest.fixture
@@ -91,6 +91,36 @@ def test_markers_with_decimals_and_without_a_value(table):
     made = load(table, impute="median", **options)
     assert made.notes["missing_values_replaced"] == 2
     assert made.input_spec.columns[1].missing == ("-9.5",)
+
+
+@pytest.mark.parametrize(
+    ("options", "end"),
+    [
+        ({"features": ["pulse", "presure"]}, "; did you mean pressure?"),
+        ({"features": "all", "label_column": "lable"}, "; did you mean label?"),
+        ({"features": "pulse", "categorical_columns": "puls"}, "; did you mean pulse?"),
+        ({"features": "all", "categorical_columns": ["puls"]}, "; did you mean pulse?"),
+        ({"features": "all", "categorical": "pulse"}, "; did you mean categorical_columns?"),
+        ({"features": "all", "group_column": "doctor"}, "; group_column can name another"),
+    ],
+)
+def test_misspelled_columns_and_options_get_a_suggestion(options, end, table):
+    with pytest.raises((DataError, SettingError)) as caught:
+        data.from_dataframe(table, **options)
+    assert str(caught.value).endswith(end)
+
+
+def test_columns_may_be_lists(table):
+    table["stage"], table["patient"], table["eye"] = [1, 2, 3] * 20, np.arange(60) // 2, 1
+    lists = {"categorical_columns": ["stage"], "group_column": ("patient", "eye")}
+    texts = {"categorical_columns": "stage", "group_column": "patient,eye"}
+    one, other = (
+        data.from_dataframe(table, features=["pulse", "stage"], **options)
+        for options in (lists, texts)
+    )
+    assert one.train.x.shape[1] == 4
+    np.testing.assert_array_equal(one.train.x, other.train.x)
+    np.testing.assert_array_equal(one.train.groups, other.train.groups)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])

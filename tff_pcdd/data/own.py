@@ -103,16 +103,18 @@ def from_dataframe(
         name: name of the federation.
         **options: other settings of the data set `table`, such as `label_column="diagnosis"`,
             `site_column`, `path_column`, `split_column`, `image_size`, `test_fraction`, `missing`,
-            `impute="median"` and `categorical_columns="pain,ward"`.
+            `impute="median"` and `categorical_columns="pain,ward"`, or a list of columns.
 
     Raises:
         SettingError: if an option is out of bounds or does not fit the data.
         DataError: if a column or a value is missing or cannot be used.
     """
-    if features is not None and not isinstance(features, str):
-        features = quoted(map(str, features))
     root = pathlib.Path(folder).expanduser()
     settings = {"data_dir": str(root), "feature_columns": features, **options}
+    for option in ("feature_columns", "categorical_columns", "group_column"):
+        given = settings.get(option)
+        if isinstance(given, Iterable) and not isinstance(given, str):
+            settings[option] = quoted(map(str, given))
     source: Any = sources.create("table", **settings)
     names = {column: column_name(str(column)) for column in table}
     check_once([names[column] for column in table], "column", name)

@@ -20,7 +20,7 @@ from tff_pcdd.data.sources._numerals import (
     with_points,
 )
 from tff_pcdd.data.sources._tasks import one_hot_hint
-from tff_pcdd.errors import DataError
+from tff_pcdd.errors import DataError, did_you_mean
 
 
 class Columns:
@@ -91,6 +91,7 @@ class Columns:
                 f"{self.place}: column {name!r} is missing, there are {there}; "
                 + (one_hot_hint(self._columns, name) or f"; {setting} can name another")[2:]
                 + self._separator_hint()
+                + did_you_mean(map(str, self._columns), name)
             )
         return self._columns[name]
 
