@@ -273,13 +273,19 @@ NAMES = (
     of_arrays("the same", _ALIKE, _IMAGES, _CASES, classes, "'Malign' and 'malign'", sites=_IN_TWO),
     of_table(
         "the same, with join_names",
-        "classes Benign, Malign",
+        "classes Benign, malign; warned",
         visits(label=_CASES, site=_IN_TWO),
         classes,
+        "names are joined under the most frequent one: classes",
         join_names=True,
     ),
     of_folder(
-        "the same, with join_names", "classes Benign, Malign", _FOUR, classes, join_names=True
+        "the same, with join_names",
+        "classes Benign, malign; warned",
+        _FOUR,
+        classes,
+        "'Malign' to 'malign'",
+        join_names=True,
     ),
     of_table(
         "classes that differ in a blank",

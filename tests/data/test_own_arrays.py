@@ -161,7 +161,7 @@ def test_labels_with_names():
     names = ["b", "B", "a"]
     made = data.from_arrays(X, np.arange(N) % 3, SITES, class_names=names, join_names=True)
     assert made.class_names == ("b", "B", "a")
-    assert set(made.train.y.tolist()) == {1, 2}
+    assert set(made.train.y.tolist()) == {0, 2}
     refused("class name 'b' occurs twice", X, labels % 2, SITES, class_names=["b", "a", " b"])
     refused("holds only the class a", X, labels * 0, SITES, class_names=["a", "b"])
     refused(

@@ -331,6 +331,23 @@ def test_names_that_are_alike_are_warned_of_and_joined(one, other, table, warnin
 
 
 @pytest.mark.parametrize(
+    ("spellings", "kept"),
+    [(["CAT", "cat", "cat"], "cat"), (["cat", "CAT"], "cat"), (["CAT", "cat"], "CAT")],
+)
+def test_the_most_frequent_of_similar_names_stays(spellings, kept, table, warnings_again):
+    """Of equally frequent ones, the first one."""
+    table["label"] = np.resize([*spellings, "dog"], 60)
+    table["site"] = np.resize(spellings, 60)
+    made = load(table, join_names=True)
+    assert made.class_names == tuple(sorted([kept, "dog"]))
+    assert made.client_ids == (kept,)
+    (other,) = {*spellings} - {kept}
+    for kind in ("class", "site"):
+        said = f"dataframe: names are joined under the most frequent one: {kind} '{other}' to "
+        assert f"{said}'{kept}'" in warnings_again.text
+
+
+@pytest.mark.parametrize(
     ("one", "other"), [("1", "-1"), ("1.05", "1.5"), ("1.1", "1.10"), ("a1", "a10"), ("v1", "v1.0")]
 )
 def test_other_names_are_not_alike(one, other, table, warnings_again):

@@ -279,12 +279,18 @@ def similar(names: Sequence[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def joined(names: Sequence[str]) -> list[str]:
-    """The names, each replaced by the first one in order that is similar to it."""
-    first: dict[str, str] = {}
-    for name in sorted(set(names)):
-        first.setdefault(_alike(name), name)
-    return [first[_alike(name)] for name in names]
+def joined(names: Sequence[str]) -> dict[str, str]:
+    """For each name the most frequent one that is similar to it; of several, the first one.
+
+    Example:
+        >>> joined(["B", "a", "b", "A", "b"])
+        {'B': 'b', 'a': 'a', 'b': 'b', 'A': 'a'}
+    """
+    counts = collections.Counter(names)
+    chosen: dict[str, str] = {}
+    for name, _ in counts.most_common():
+        chosen.setdefault(_alike(name), name)
+    return {name: chosen[_alike(name)] for name in counts}
 
 
 def _alike(name: str) -> str:

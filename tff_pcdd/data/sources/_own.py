@@ -242,7 +242,7 @@ class OwnSource(DataSource):
         False,
         "Take names of classes, and of sites, for the same if they differ only in case, in blanks, "
         "underscores and dashes between words, in the form of a character, in leading zeros, or in "
-        "the decimals of a whole number.",
+        "the decimals of a whole number. The most frequent name stays; of several, the first one.",
         group="Data",
         implied=True,
     )
@@ -295,11 +295,9 @@ class OwnSource(DataSource):
             DataError: if there are fewer than two classes, or no training or no test samples.
         """
         if self.join_names:
-            samples = dataclasses.replace(
-                samples,
-                labels=joined(samples.labels),
-                sites=samples.sites and joined(samples.sites),
-            )
+            labels = _joined(samples.place, "class", samples.labels)
+            sites = samples.sites and _joined(samples.place, "site", samples.sites)
+            samples = dataclasses.replace(samples, labels=labels, sites=sites)
         refuse_labels(samples.place, samples.labels)
         samples = self._without_small_sites(samples)
         place, used = samples.place, in_order(samples.labels)
@@ -414,6 +412,15 @@ class OwnSource(DataSource):
             own_groups = None if groups is None else groups[own]
             found[own[hold_out(y[own], fraction, seed, own_groups)]] = "test"
         return found
+
+
+def _joined(place: str, kind: str, names: Sequence[str]) -> list[str]:
+    """Names, of which similar ones have become one; warns of those that have changed."""
+    meant = joined(names)
+    changed = [f"{name!r:.40} to {other!r:.40}" for name, other in meant.items() if name != other]
+    if changed:
+        warn(f"{place}: names are joined under the most frequent one: {listed(kind, changed)}")
+    return [meant[name] for name in names]
 
 
 def _row_hashes(x: np.ndarray) -> np.ndarray:
