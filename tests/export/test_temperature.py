@@ -53,18 +53,30 @@ def test_exports_carry_a_temperature(options, tmp_path):
 
 
 @pytest.mark.integration
-def test_temperatures_of_few_samples_are_warned_of(options, tmp_path, caplog):
+def test_temperatures_of_few_samples_are_not_used(options, tmp_path, caplog):
     """20 of 100 samples: none of the five clients has ten of them, and 20 say little."""
     size = {"max_train_samples": 100, "num_clients": 5, "rounds": 1, "local_epochs": 1}
     train(tmp_path / "run", options, "fedavg", model="mlp", validation_fraction=0.2, **size)
-    chosen = ExportOptions(clients="none", temperature="fitted")
-    export_run(tmp_path / "run", tmp_path / "out", chosen, options)
+    chosen = ExportOptions(clients="1", temperature="fitted")
+    made = export_run(tmp_path / "run", tmp_path / "out", chosen, options)
+    assert [(one.folder, one.lacks_temperature) for one in made] == [
+        ("global", True),
+        ("personal/1", True),
+    ]
     (warning,) = [r.getMessage() for r in caplog.records if "temperature" in r.getMessage()]
-    assert warning.startswith("global: the temperature is fitted to too few held-out samples to")
+    assert warning.startswith("global, personal/1: exported without a temperature, because the ")
     caplog.clear()
     chosen = dataclasses.replace(chosen, temperature="none")
-    export_run(tmp_path / "run", tmp_path / "plain", chosen, options)
+    made = export_run(tmp_path / "run", tmp_path / "plain", chosen, options)
+    assert not any(one.lacks_temperature for one in made)
     assert "temperature" not in caplog.text
+    x = tf.constant(read_config(tmp_path / "run").data.build().test.x)
+    one, other = (
+        tf.saved_model.load(str(tmp_path / name / "global" / "1")).signatures["serving_default"]
+        for name in ("out", "plain")
+    )
+    found, plain = (serve(images=x)["probabilities"] for serve in (one, other))
+    np.testing.assert_array_equal(found, plain)
 
 
 @pytest.mark.integration

@@ -211,6 +211,11 @@ class Calibration:
         """Whether the samples do not show that the temperature is better than none."""
         return self.likelihood_ratio < LEAST_RATIO
 
+    @property
+    def is_determined(self) -> bool:
+        """Whether there is a temperature that the samples show to be better than none."""
+        return bool(np.isfinite(self.temperature)) and not self.is_uncertain
+
 
 def calibrate(
     logits: np.ndarray, labels: np.ndarray, held_out: tuple[np.ndarray, np.ndarray]

@@ -47,11 +47,14 @@ class Exported:
             on its client's test data; NaN if there are no samples.
         converted: accuracies of the TensorFlow Lite files, by name, on at most 1,000 of these
             samples; empty if there are none, or if an interrupted export has written them.
+        lacks_temperature: whether a temperature was asked for, and the held-out samples show none
+            that is better than none.
     """
 
     folder: str
     accuracy: float
     converted: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    lacks_temperature: bool = False
 
 
 def export_run(
@@ -191,22 +194,25 @@ def _export(
         if simulation.spec.method.has_global_model:
             models.insert(0, (None, layout.GLOBAL))
         personal = None
-        uncertain: list[str] = []
+        lacking: list[str] = []
         for client, folder in models:
             if folder in directory.written:
                 yield Exported(folder, directory.written[folder])
-            elif client is None:
-                yield _write(global_model(simulation), run, directory, folder, options, uncertain)
+                continue
+            if client is None:
+                model = global_model(simulation)
             else:
                 after = options.personal_model == "after"
                 personal = personal or PersonalModels(simulation, local_epochs=after)
                 model = personal.model(client)
-                yield _write(model, run, directory, folder, options, uncertain, client)
-        if uncertain:
+            exported = _write(model, run, directory, folder, options, client)
+            lacking += [folder] * exported.lacks_temperature
+            yield exported
+        if lacking:
             _logger.warning(
-                "%s: the temperature is fitted to too few held-out samples to be better than none "
-                "for sure; train with a larger `validation_fraction`, or choose temperature=none",
-                text.listed(uncertain),
+                "%s: exported without a temperature, because the held-out samples show none that "
+                "is better than none; train with a larger `validation_fraction`",
+                text.listed(lacking),
             )
 
 
@@ -234,10 +240,9 @@ def _write(
     directory: layout.ExportDirectory,
     folder: str,
     options: ExportOptions,
-    uncertain: list[str],
     client: int | None = None,
 ) -> Exported:
-    """Writes a model, whose folder is appended to those of uncertain temperatures if it is one."""
+    """Writes a model."""
     simulation = run.simulation
     train, test = _samples(simulation.federation, client)
     held_out = _some(simulation.federation.validation_examples(client), _HELD_OUT)
@@ -250,10 +255,9 @@ def _write(
             "round"
         ) from None
     accuracies = {"": calibration.before.accuracy}
-    if options.temperature == "fitted" and np.isfinite(calibration.temperature):
+    asked = options.temperature == "fitted"
+    if asked and calibration.is_determined:
         model = dataclasses.replace(model, temperature=calibration.temperature)
-        if calibration.is_uncertain:
-            uncertain.append(folder)
     with directory.version(folder, accuracies[""]) as path:
         if "saved_model" in options.formats():
             saved_model.write(model, path)
@@ -283,10 +287,11 @@ def _write(
             client,
             options.personal_model,
             calibration,
-            asked=options.temperature == "fitted",
+            asked=asked,
         )
         files.write_text(path / model_card.FILE, card)
-    return Exported(folder, accuracies.pop(""), accuracies)
+    lacks_temperature = asked and not calibration.is_determined
+    return Exported(folder, accuracies.pop(""), accuracies, lacks_temperature)
 
 
 def _samples(

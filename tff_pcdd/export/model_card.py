@@ -179,20 +179,20 @@ def _calibration(of: Calibration, classes: int, *, asked: bool) -> Iterator[str]
         ],
     )
     yield ""
-    if fitted:
+    if fitted and of.is_uncertain:
+        yield f"The temperature is fitted on {of.held_out_samples} held-out samples, which do"
+        yield "not show that it is better than none. No model uses it, also with the export option"
+        yield "temperature=fitted."
+    elif fitted:
         used = "does not use it; the export option temperature=fitted does."
-        if of.is_uncertain:
-            yield f"The temperature is fitted on {of.held_out_samples} held-out samples, which do"
-            yield "not show that it is better than none. This model"
-        else:
-            yield f"The temperature is fitted on {of.held_out_samples} held-out samples. This model"
+        yield f"The temperature is fitted on {of.held_out_samples} held-out samples. This model"
         yield "divides its logits by it." if asked else used
     elif of.held_out_samples:
         yield (
             f"No temperature is fitted to the {of.held_out_samples} held-out samples: it takes at "
             "least 10 of them, and at\nleast one that is classified wrongly."
         )
-    if not (fitted and asked):
+    if not (asked and of.is_determined):
         yield from _misleading(of, classes, asked=asked)
 
 
@@ -211,7 +211,7 @@ def _misleading(of: Calibration, classes: int, *, asked: bool) -> Iterator[str]:
         yield "probabilities stay near 1 / number of classes."
     if asked:
         yield "If you need probabilities, hold more samples out (validation_fraction)."
-    elif of.temperature == of.temperature:
+    elif of.is_determined:
         yield "If you need probabilities, export with temperature=fitted."
     else:
         yield "If you need probabilities, export with temperature=fitted, from a run that holds"

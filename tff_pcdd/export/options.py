@@ -38,8 +38,8 @@ class ExportOptions:
     temperature: str = option(
         "none",
         "Divide the logits by a temperature, so that probabilities agree with accuracies: none, or "
-        "fitted (to the samples that the run held out by validation_fraction). No prediction "
-        "changes.",
+        "fitted (to the samples that the run held out by validation_fraction, if they show that it "
+        "is better than none). No prediction changes.",
         choices=("none", "fitted"),
         group="Models",
     )
