@@ -295,9 +295,11 @@ class OwnSource(DataSource):
             DataError: if there are fewer than two classes, or no training or no test samples.
         """
         if self.join_names:
-            labels = _joined(samples.place, "class", samples.labels)
-            sites = samples.sites and _joined(samples.place, "site", samples.sites)
-            samples = dataclasses.replace(samples, labels=labels, sites=sites)
+            samples = dataclasses.replace(
+                samples,
+                labels=_joined(samples.place, "class", samples.labels),
+                sites=samples.sites and _joined(samples.place, "site", samples.sites),
+            )
         refuse_labels(samples.place, samples.labels)
         samples = self._without_small_sites(samples)
         place, used = samples.place, in_order(samples.labels)
