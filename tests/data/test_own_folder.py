@@ -237,6 +237,11 @@ def test_images_of_different_sizes_need_a_size(tmp_path):
         data.from_folder(tmp_path)
     made = data.from_folder(tmp_path, image_size=10)
     assert made.train.x.shape[1:] == (10, 10, 3)
+    # As many pixels, upright and across.
+    make(tmp_path / "turned", {"a": {"cat": 3}}, shape=(6, 8, 3))
+    make(tmp_path / "turned", {"a": {"dog": 3}}, shape=(8, 6, 3), first=50)
+    with refuses("image_size", "2 sizes, from 8×6 to 6×8 pixels; choose one such as 6"):
+        data.from_folder(tmp_path / "turned")
     make(tmp_path / "wide", {"a": {"cat": 3, "dog": 3}}, shape=(6, 10, 3))
     assert data.from_folder(tmp_path / "wide").input_spec.shape == (6, 10, 3)
     make(tmp_path / "huge", {"a": {"cat": 1, "dog": 2}}, shape=(4, 600, 3))

@@ -234,7 +234,8 @@ class OwnImages(OwnSource, ImageListSource):
         sizes = collections.Counter(header.size for header in headers)
         (height, width), _ = sizes.most_common(1)[0]
         if len(sizes) > 1:
-            smallest, largest = min(sizes, key=np.prod), max(sizes, key=np.prod)
+            # Upright and turned photos may have as many pixels.
+            smallest, *_, largest = sorted(sizes, key=lambda size: (math.prod(size), size))
             what = f"images have {len(sizes)} sizes, from {_by(smallest)} to {_by(largest)} pixels"
         elif max(height, width) > _LARGEST:
             what = f"images have {_by((height, width))} pixels"
