@@ -103,7 +103,12 @@ def test_parts_that_share_what_looks_like_patients_are_warned_of(visits, warning
 
 
 @pytest.mark.parametrize(
-    "name", ["PatientID", "lesion_id", "subject", "Study No", "video", "case-number", "ID"]
+    "name",
+    [
+        *("PatientID", "lesion_id", "subject", "Study No", "video", "case-number", "ID"),
+        # Of hospitals in Germany, Austria and Switzerland.
+        *("Pat.-Nr.", "PatNr", "Patienten-ID", "Patientennummer"),
+    ],
 )
 def test_names_of_such_columns(name, visits, warnings_again):
     load(visits.rename(columns={"patient": name}))
@@ -119,6 +124,8 @@ def test_names_of_such_columns(name, visits, warnings_again):
         ("age", np.arange(200) % 50),
         ("valid", np.arange(200) % 50),
         ("studying", np.arange(200) % 50),
+        ("path", np.arange(200) % 50),
+        ("pat", np.arange(200) % 50),
     ],
 )
 def test_other_columns_are_not_warned_of(name, values, visits, warnings_again):

@@ -535,3 +535,11 @@ def test_points_before_zeros_do_not_separate_thousands():
     """0.500 beside 0,5 is half, or an error, and not 500."""
     assert not has_decimal_commas(["0,5", "0.500"], ";")
     assert has_decimal_commas(["0,5", "1.500", "12.345.678,9"], ";")
+
+
+@pytest.mark.parametrize("name", ["Pat.-Nr.", "patient number", "PATIENT_NO"])
+def test_numbers_of_patients_are_no_inputs(name, table, warnings_again):
+    table[name] = np.repeat(np.arange(1000, 1030), 2)
+    made = data.from_dataframe(table, features="all")
+    assert made.input_spec.shape == (2,)
+    assert f"column {name} is left out: ids by their names" in warnings_again.text

@@ -73,8 +73,8 @@ _NONE = "none"
 
 # How columns are called that name patients and the like. An id that does not repeat is no group.
 _NAMES_A_GROUP = re.compile(
-    r"(^|[\W_])(patient|subject|person|participant|individual|lesion|video|study|series|case|donor|"
-    r"animal|mouse|slide|exam|visit|eye|id|uid|mrn|pid)([\W_]*(id|uid|no|nr|num|number|name|code))?$|"
+    r"(^|[\W_])(patient|patienten|pat(?=[\W_]*(id|nr|no|num))|subject|person|participant|individual|lesion|video|study|series|case|donor|"
+    r"animal|mouse|slide|exam|visit|eye|id|uid|mrn|pid)([\W_]*(id|uid|no|nr|num|number|name|code|nummer)[\W_]*)?$|"
     r"(?-i:[a-z]I[dD]$)",
     re.IGNORECASE,
 )
@@ -521,7 +521,11 @@ class Table(OwnImages, MissingValues):
 
 
 # How columns of numbers are called that say who a sample is of.
-_NAMES_AN_ID = re.compile(r"(^|[\W_])(id|uid|mrn|pid)$|(?-i:[a-z]I[dD]$)", re.IGNORECASE)
+_NAMES_AN_ID = re.compile(
+    r"(^|[\W_])(id|uid|mrn|pid)$|(?-i:[a-z]I[dD]$)|"
+    r"(^|[\W_])(patient|patienten|pat)[\W_]*(no|nr|num|number|nummer)[\W_]*$",
+    re.IGNORECASE,
+)
 
 # The fewest rows of which it is no accident that a column numbers them.
 _FEWEST = 10
