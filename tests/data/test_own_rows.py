@@ -543,3 +543,13 @@ def test_numbers_of_patients_are_no_inputs(name, table, warnings_again):
     made = data.from_dataframe(table, features="all")
     assert made.input_spec.shape == (2,)
     assert f"column {name} is left out: ids by their names" in warnings_again.text
+
+
+def test_categories_that_are_alike_are_named(table, warnings_again):
+    table["sex"] = ["w", "m", "W"] * 20
+    made = data.from_dataframe(table, features=["pulse", "sex"], categorical_columns="sex")
+    assert made.input_spec.columns[1].categories == ("W", "m", "w")
+    said = (
+        "dataframe: categories 'W' and 'w' of column 'sex' differ only in case, blanks or the like;"
+    )
+    assert said in warnings_again.text

@@ -49,6 +49,7 @@ from tff_pcdd.data.sources._names import (
     numbered,
     quoted,
     separated,
+    similar,
 )
 from tff_pcdd.data.sources._own import (
     MANY_CLASSES,
@@ -541,6 +542,11 @@ def _read_categories(
     what = f"category of column {name!r}"
     names = as_names([values[index] for index in there], what, columns.place, rows)
     known = in_order(names)
+    for one, other in similar(known):
+        warn(
+            f"{columns.place}: categories {one!r:.40} and {other!r:.40} of column {name!r} differ "
+            "only in case, blanks or the like; they are two categories, unless you write them alike"
+        )
     position = {category: number for number, category in enumerate(known)}
     read = np.full(len(values), np.nan)
     read[there] = [position[category] for category in names]
