@@ -159,6 +159,31 @@ def test_what_cannot_be_calibrated(tmp_path):
         config.with_settings(algorithm="fedetf", head_calibration="ccvr")
 
 
+def test_clients_keep_their_states_whichever_store_the_run_has(tmp_path):
+    """The disk store lists the states by round, and there are more rounds than clients."""
+    config = ExperimentConfig.from_settings(
+        **{**SETTINGS, "model": "simple_cnn_bn", "rounds": 6},
+        algorithm="fedbn",
+        clients_per_round=2,
+    )
+    calibrated = config.with_settings(head_calibration="ccvr", ccvr_virtual_features=9)
+    options = RunOptions(progress=False, tensorboard=False, client_store="disk")
+    run_experiment(config, tmp_path / "run", options)
+    calibrate_run(config, calibrated, tmp_path / "run", tmp_path / "new", options)
+    stores = [
+        restore_run(settings, tmp_path / name, options).simulation.store
+        for settings, name in ((config, "run"), (calibrated, "new"))
+    ]
+    trained, kept = ([store.get(client) for client in range(5)] for store in stores)
+    assert sum(int(state.participations) for state in trained) == 6 * 2
+    for before, after in zip(trained, kept, strict=True):
+        assert int(after.participations) == int(before.participations)
+        # With the calibration, clients keep further variables, and in another order.
+        values, others = ({each.tobytes() for each in state.personal} for state in (before, after))
+        assert values <= others
+    assert stores[1].clients == stores[0].clients
+
+
 @pytest.mark.integration
 def test_a_given_federation_is_planned_with_its_own_data(tmp_path):
     """It holds texts, and the data of the settings are images."""

@@ -34,6 +34,11 @@ class ClientStateStore(abc.ABC):
     def __init__(self, initial: Callable[[int], Any]):
         self._initial = initial
 
+    @property
+    @abc.abstractmethod
+    def clients(self) -> list[int]:
+        """The clients whose states are stored, in ascending order."""
+
     @abc.abstractmethod
     def get(self, client: int) -> Any:
         """The state of a client."""
@@ -81,6 +86,10 @@ class MemoryStore(ClientStateStore):
         self._states: dict[int, Any] = {}
         self._versions: dict[int, int] = {}
 
+    @property
+    def clients(self):
+        return sorted(self._states)
+
     def get(self, client):
         state = self._states.get(client)
         return self._initial(client) if state is None else state
@@ -90,9 +99,8 @@ class MemoryStore(ClientStateStore):
         self._versions[client] = version
 
     def snapshot(self):
-        clients = sorted(self._states)
-        versions = {str(client): self._versions[client] for client in clients}
-        return versions, [self._states[client] for client in clients]
+        versions = {str(client): self._versions[client] for client in self.clients}
+        return versions, [self._states[client] for client in self.clients]
 
     def sync(self):
         """A checkpoint contains all states."""

@@ -69,6 +69,10 @@ class DiskStore(ClientStateStore):
     def _path(self, client: int, version: int) -> Path:
         return self._folder(version) / f"client_{client:06d}.npz"
 
+    @property
+    def clients(self):
+        return sorted(self._newest)
+
     def get(self, client):
         if client not in self._newest:
             return self._initial(client)
@@ -76,11 +80,6 @@ class DiskStore(ClientStateStore):
             self._template = self._initial(client)
         path, checksum = self.file_of(client)
         return checkpoints.load_tree(path, self._template, checksum)
-
-    @property
-    def clients(self) -> list[int]:
-        """The clients that have a state in a file."""
-        return sorted(self._newest)
 
     def file_of(self, client: int) -> tuple[Path, str]:
         """The file with the newest state of a client, and its checksum."""

@@ -93,7 +93,7 @@ def _calibrate(trained: Simulation, simulation: Simulation) -> dict[str, Any]:
     state = adopted.server(simulation.invoke(simulation.process.initialize), trained.state)
     earlier = trained.nonfinite.earlier
     simulation.restore(trained.round, state, trained.totals, earlier)
-    for client in map(int, trained.store.snapshot()[0]):
+    for client in trained.store.clients:
         simulation.store.put(client, adopted.client(trained.store.get(client)), trained.round)
     sums: Any = {}
     calibration, num_clients = simulation.config.head_calibration, simulation.federation.num_clients
