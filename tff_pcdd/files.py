@@ -49,8 +49,11 @@ _KEPT_SECONDS = 24 * 60 * 60
 # How many files are waited for at a time.
 _SYNC_THREADS = 16
 
-# Why a disk refuses to be written to.
-_REASONS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+# Why a disk, or a limit such as that of `ulimit -f`, refuses to be written to.
+_REASONS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
+}
 
 
 @contextlib.contextmanager

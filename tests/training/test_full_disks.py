@@ -64,6 +64,14 @@ def test_an_error_that_a_library_hides(tmp_path, full):
     assert not os.listdir(tmp_path)
 
 
+def test_a_limit_of_the_size_of_files_that_a_library_repeats(tmp_path):
+    """With `ulimit -f`, TensorFlow's writer of events fails by an error of its own."""
+    folder = tmp_path / "tensorboard"
+    with pytest.raises(WriteError) as caught, files.writing(folder, ValueError):
+        raise ValueError("events.out.v2; File too large\nCould not flush events file.")
+    assert str(caught.value) == f"cannot write {folder}: File too large"
+
+
 def test_an_archive_is_as_if_written_directly(tmp_path):
     arrays = [np.arange(70000), np.float32(3), np.zeros([0, 2])]
     files.write_atomically(tmp_path / "a.npz", lambda file: np.savez(file, *arrays))
