@@ -90,7 +90,6 @@ def run_rounds(rounds: int, clients: int, cohort: int, actors: int) -> None:
             seconds = time.perf_counter() - start
             # As with a checkpoint after each round; until then, the store remembers what it wrote.
             simulation.store.snapshot()
-            simulation.store.sync()
             simulation.store.forget_before(simulation.round)
             gc.collect()
             processes.pause(seconds=seconds, objects_mb=_objects())

@@ -77,48 +77,39 @@ def writing(path: Path, *further: type[Exception]) -> Iterator[None]:
         raise
 
 
-class _Output(io.BufferedIOBase):
-    """A binary file that remembers its first error, and ignores all writes after it.
+class _Output:
+    """A file to write, which remembers its first error, and ignores all writes after it.
 
     A half-written archive tries to complete itself when it is garbage-collected. That would fail
-    again, where nobody can catch the error.
+    again, where nobody can catch the error. It is not an `io` class, because those close themselves
+    before that. It cannot seek, so no byte is written twice, and its checksum is known at the end.
 
     Attributes:
         error: the first error.
+        sha256: the checksum so far.
     """
 
     def __init__(self, file: io.BufferedIOBase):
         self._file = file
-        self._position = 0
         self.error: OSError | None = None
+        self.sha256 = hashlib.sha256()
 
-    def seekable(self):
-        return True
-
-    def tell(self):
-        return self._position
-
-    def write(self, data):
-        size = memoryview(data).nbytes
-        self._call(self._file.write, data)
-        self._position += size
-        return size
-
-    def seek(self, offset, whence=os.SEEK_SET):
-        self._call(self._file.seek, offset, whence)
-        self._position = offset if self.error else self._file.tell()
-        return self._position
-
-    def flush(self):
-        self._call(self._file.flush)
-
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
+    def write(self, data: Any) -> int:
         if self.error is None and not self._file.closed:
             try:
-                function(*arguments)
+                self._file.write(data)
             except OSError as error:
                 self.error = error
                 raise
+            self.sha256.update(data)
+        return memoryview(data).nbytes
+
+    def flush(self) -> None:
+        """Archives call it; `write_atomically` flushes the file at the end."""
+
+    def read(self, size: int = -1) -> bytes:
+        """By this method, NumPy tells files from paths."""
+        raise io.UnsupportedOperation("read")
 
 
 def write_atomically(
@@ -127,7 +118,7 @@ def write_atomically(
     *,
     sync_contents: bool = True,
     sync_name: bool = True,
-) -> None:
+) -> str:
     """Calls `write(file)` with a temporary binary file, then renames that file to `path`.
 
     After the call, the file is also there if the machine loses power.
@@ -137,6 +128,9 @@ def write_atomically(
         write: writes its contents.
         sync_contents: whether the contents are on the disk then; otherwise after `sync_files`.
         sync_name: whether the name is on the disk then; otherwise after `sync_directory`.
+
+    Returns:
+        The SHA-256 of the file, as hexadecimal digits.
 
     Raises:
         WriteError: the file cannot be written; if there was one at `path`, it is unchanged.
@@ -159,6 +153,7 @@ def write_atomically(
             os.replace(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
             if sync_name:
                 _sync(directory)
+            return output.sha256.hexdigest()
         finally:
             # If the disk became read-only, this fails too, and `remove_leftovers` does it later.
             with contextlib.suppress(OSError):

@@ -238,6 +238,7 @@ def test_a_folder_that_was_only_emptied_goes_in_the_next_process(tmp_path):
     store.restore(description, [])
     # Whoever only reads removes nothing.
     assert (directory / "round_000001" / "states.json").exists()
+    store.forget_after(2)
     store.put(0, state(3), 3)
     store.forget_before(2)
     assert sorted(path.name for path in directory.iterdir()) == ["round_000002", "round_000003"]

@@ -49,15 +49,11 @@ class ClientStateStore(abc.ABC):
 
     @abc.abstractmethod
     def snapshot(self) -> tuple[dict[str, Any], list[Any]]:
-        """What a checkpoint has to contain.
+        """What a checkpoint has to contain; what it does not contain is on the disk then.
 
         Returns:
             A description of the states for JSON, and the states that the checkpoint has to contain.
         """
-
-    @abc.abstractmethod
-    def sync(self) -> None:
-        """Waits until the states that a checkpoint does not contain are on the disk."""
 
     @abc.abstractmethod
     def restore(self, description: Mapping[str, Any], states: list[Any]) -> None:
@@ -101,9 +97,6 @@ class MemoryStore(ClientStateStore):
     def snapshot(self):
         versions = {str(client): self._versions[client] for client in self.clients}
         return versions, [self._states[client] for client in self.clients]
-
-    def sync(self):
-        """A checkpoint contains all states."""
 
     def restore(self, description, states):
         clients = [int(client) for client in description]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import io
 import logging
 import zipfile
 from collections.abc import Callable, Mapping
@@ -111,7 +109,6 @@ class CheckpointManager:
             totals=dict(checkpoint.totals),
             metrics=checkpoint.metrics,
         )
-        store.sync()
         # This synchronizes the directory, with the names of both files.
         manifests.write(self._directory, self._newest)
         oldest = self.rounds()[-self._keep :][0]
@@ -261,29 +258,6 @@ class CheckpointManager:
 # Nested structures of arrays on disk.
 
 
-class _Checksummed:
-    """Writes to a file and computes the checksum of what is written.
-
-    It cannot seek, so no byte is written twice. It is not an `io` class, because those close
-    themselves before a half-written archive that is garbage-collected calls them once more.
-    """
-
-    def __init__(self, file: Any):
-        self._file = file
-        self.checksum = hashlib.sha256()
-
-    def write(self, data: Any) -> int:
-        self.checksum.update(data)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def read(self, size: int = -1) -> bytes:
-        """By this method, NumPy tells files from paths."""
-        raise io.UnsupportedOperation("read")
-
-
 def save_tree(path: Path, tree: Any, *, sync: bool = True) -> str:
     """Saves the leaves of a nested structure as arrays of an npz file.
 
@@ -298,16 +272,9 @@ def save_tree(path: Path, tree: Any, *, sync: bool = True) -> str:
         The checksum of the file.
     """
     leaves: dict[str, Any] = _named_leaves(tree)
-    checksum = ""
-
-    def write(file: Any) -> None:
-        nonlocal checksum
-        output = _Checksummed(file)
-        np.savez(output, **leaves)
-        checksum = output.checksum.hexdigest()
-
-    files.write_atomically(path, write, sync_contents=sync, sync_name=False)
-    return checksum
+    return files.write_atomically(
+        path, lambda file: np.savez(file, **leaves), sync_contents=sync, sync_name=False
+    )
 
 
 def _named_leaves(tree: Any) -> dict[str, np.ndarray]:

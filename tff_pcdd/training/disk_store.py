@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import hashlib
 import json
 import operator
 import os
@@ -51,17 +50,12 @@ class DiskStore(ClientStateStore):
         # The round of each client's newest state, and the checksum of its file.
         self._newest: dict[int, int] = {}
         self._checksums: dict[int, str] = {}
-        # For each round, the number of clients whose newest state is of it, and that of all files.
-        self._current: collections.Counter[int] = collections.Counter()
-        self._files: collections.Counter[int] = collections.Counter()
         # Checksums of written lists; entries of those that have to be written.
         self._lists: dict[int, str] = {}
         self._unlisted: dict[int, dict[str, str]] = {}
         # States that are not the newest: the round of the next state, the client, and the round.
         self._superseded: collections.deque[tuple[int, int, int]] = collections.deque()
         self._unsynced: list[Path] = []
-        # Rounds of whose folders a process that was killed has removed the states only.
-        self._emptied: list[int] = []
 
     def _folder(self, version: int) -> Path:
         return self._directory / f"round_{version:06d}"
@@ -99,11 +93,8 @@ class DiskStore(ClientStateStore):
         if earlier == version:
             return
         if earlier is not None:
-            self._current[earlier] -= 1
             self._superseded.append((version, client, earlier))
         self._newest[client] = version
-        self._current[version] += 1
-        self._files[version] += 1
 
     def snapshot(self):
         """The checksum of the list of each round that has a client's newest state.
@@ -113,18 +104,18 @@ class DiskStore(ClientStateStore):
         for version, entries in self._unlisted.items():
             path, text = self._folder(version) / _LIST, json.dumps(entries).encode()
             write = operator.methodcaller("write", text)
-            files.write_atomically(path, write, sync_contents=False, sync_name=False)
+            self._lists[version] = files.write_atomically(
+                path, write, sync_contents=False, sync_name=False
+            )
             self._unsynced.append(path)
-            self._lists[version] = hashlib.sha256(text).hexdigest()
         self._unlisted.clear()
-        return {str(v): self._lists[v] for v, clients in self._current.items() if clients > 0}, []
-
-    def sync(self):
         files.sync_files(self._unsynced)
         for folder in {path.parent for path in self._unsynced}:
             with files.writing(folder):
                 files.sync_directory(folder)
         self._unsynced.clear()
+        versions = sorted({*self._newest.values()})
+        return {str(version): self._lists[version] for version in versions}, []
 
     def restore(self, description, states):
         lists = {int(version): checksum for version, checksum in description.items()}
@@ -137,7 +128,6 @@ class DiskStore(ClientStateStore):
         for client, version in newest.items():
             manifests.check_file(self._path(client, version), checksums[client])
         self._newest, self._checksums, self._lists = newest, checksums, lists
-        self._current = collections.Counter(newest.values())
         self._unlisted, self._unsynced = {}, []
         self._find_superseded()
 
@@ -160,42 +150,34 @@ class DiskStore(ClientStateStore):
 
     def _find_superseded(self) -> None:
         """Finds the files that older checkpoints need; newer ones belong to other checkpoints."""
-        self._files.clear()
-        self._emptied.clear()
         following = dict(self._newest)
-        last = max(following.values(), default=-1)
         found = []
         for version in sorted(self._rounds(), reverse=True):
-            clients = self._clients(version)
-            if not clients and version < last:
-                self._emptied.append(version)
-            for client in clients:
-                if version > self._newest.get(client, -1):
-                    continue
-                self._files[version] += 1
-                if version < following[client]:
+            for client in self._clients(version):
+                if version < following.get(client, 0):
                     found.append((following[client], client, version))
                     following[client] = version
         self._superseded = collections.deque(sorted(found))
 
     def forget_before(self, version):
-        while self._emptied:
-            self._remove_folder(self._emptied.pop())
+        emptied = set()
         while self._superseded and self._superseded[0][0] <= version:
             _, client, earlier = self._superseded.popleft()
             files.remove(self._path(client, earlier))
-            self._files[earlier] -= 1
-            if not self._files[earlier]:
-                # No checkpoint names a round without a newest state.
-                del self._files[earlier], self._current[earlier]
+            emptied.add(earlier)
+        for earlier in emptied:
+            # No checkpoint names a round without a newest state.
+            if not self._has_states(earlier):
                 self._lists.pop(earlier, None)
                 self._remove_folder(earlier)
 
     def forget_after(self, version):
-        for later in [number for number in self._rounds() if number > version]:
-            for client in self._clients(later):
-                files.remove(self._path(client, later))
-            self._remove_folder(later)
+        for number in self._rounds():
+            for client in self._clients(number) if number > version else ():
+                files.remove(self._path(client, number))
+            # Of an earlier round, a process that was killed may have removed the states only.
+            if not self._has_states(number):
+                self._remove_folder(number)
 
     def _remove_folder(self, version: int) -> None:
         """Removes a round's folder without states; it stays if anything in it is not ours."""
@@ -208,6 +190,12 @@ class DiskStore(ClientStateStore):
     def _rounds(self) -> list[int]:
         """The rounds that have a folder."""
         return _numbers(self._directory, _ROUND, os.DirEntry.is_dir)
+
+    def _has_states(self, version: int) -> bool:
+        """Whether a round has a file of a state; reads few names of those that are there."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder(version)) as entries:
+            return any(_CLIENT.fullmatch(entry.name) for entry in entries)
+        return False
 
     def _clients(self, version: int) -> list[int]:
         """The clients of whose states a round has files."""
