@@ -539,18 +539,17 @@ def is_lock(path: Path) -> bool:
     return path.name == _LOCK
 
 
-def refuse_locked(directory: Path, setting: str = "output_dir") -> None:
+def refuse_locked(directory: Path) -> None:
     """Checks that no other process has locked a directory, without writing anything.
 
     Args:
         directory: the directory; it need not exist.
-        setting: the setting that names the directory, for the error.
 
     Raises:
         LockedError: another process has locked the directory.
     """
     if os.path.lexists(directory / _LOCK):
-        with locked(directory, setting):
+        with locked(directory):
             pass
 
 

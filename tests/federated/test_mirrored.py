@@ -166,7 +166,8 @@ def test_all_normalizations_of_a_residual_network_are_found():
     """By type: those on the shortcuts have no name of their own."""
     from tff_pcdd import models
 
-    task = methods.TaskSpec(10, 512, lambda: models.build("resnet18", (8, 8, 3)), np.ones([1, 10]))
+    resnet18 = models.create("resnet18")
+    task = methods.TaskSpec(10, 512, lambda: resnet18.build((8, 8, 3)), np.ones([1, 10]))
     net = methods.Network(methods.create("fedbn").build(task), methods.create("fedbn"), task)
     # 20 layers with 4 variables each, 3 of them on shortcuts.
     assert len(net.mirrored.all) == 20 * 4

@@ -13,10 +13,11 @@ from tff_pcdd.federated import initialization
 from tff_pcdd.models import resnet, wide_resnet
 
 
-def build(name, shape=(32, 32, 3), **options):
+def build(name, shape=(32, 32, 3), *, normalization="batch", **options):
     """A model in a graph of its own, where no variable is filled."""
+    own = {} if normalization == "batch" else {"normalization": normalization}
     with tf.Graph().as_default():
-        return models.build(name, shape, **options)
+        return models.create(name, **own).build(shape, **options)
 
 
 def count(weights) -> int:
@@ -118,7 +119,7 @@ def test_lstm_learns_the_next_character():
         np.roll(np.tile(word, length), -shift)[: length + 1] for word in words for shift in range(4)
     ]
     lines = np.array(lines, np.int32)
-    model = models.build("lstm", (length,), vocabulary_size=5)
+    model = models.create("lstm").build((length,), vocabulary_size=5)
     network = tf.keras.Sequential([model, tf.keras.layers.Dense(5)])
     x, y = lines[:, :-1], lines[:, -1]
     optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9)
@@ -140,16 +141,16 @@ def test_lstm_learns_the_next_character():
 def test_networks_that_are_about_to_be_assigned_stay_empty():
     """Also where there are weights to start from."""
     with tf.Graph().as_default():
-        shapes = [weight.shape for weight in models.build("mlp", (4, 4, 1)).weights]
+        shapes = [weight.shape for weight in models.create("mlp").build((4, 4, 1)).weights]
     values = [np.full(shape, number + 1.0, np.float32) for number, shape in enumerate(shapes)]
-    made = models.build("mlp", (4, 4, 1), weights=values)
+    made = models.create("mlp").build((4, 4, 1), weights=values)
     for weight, value in zip(made.weights, values, strict=True):
         np.testing.assert_array_equal(weight, value)
     with initialization.zeros():
-        made = models.build("mlp", (4, 4, 1), weights=values)
+        made = models.create("mlp").build((4, 4, 1), weights=values)
     assert not any(weight.numpy().any() for weight in made.weights)
     with tf.Graph().as_default() as graph, initialization.zeros():
-        models.build("mlp", (4, 4, 1), weights=values)
+        models.create("mlp").build((4, 4, 1), weights=values)
     assert not [op for op in graph.get_operations() if op.type == "AssignVariableOp"]
 
 
@@ -170,7 +171,7 @@ def test_networks_that_are_about_to_be_assigned_stay_empty():
 )
 def test_inputs_that_a_backbone_does_not_take(name, shape, options, reason):
     with refuses("model", reason, name):
-        models.build(name, shape, **options)
+        models.create(name).build(shape, **options)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_inputs_that_a_backbone_does_not_take(name, shape, options, reason):
 )
 def test_normalizations_that_a_backbone_does_not_have(name, normalization, reason):
     with refuses("normalization", reason, normalization):
-        models.build(name, (8, 8, 1), normalization=normalization)
+        models.create(name, normalization=normalization)
 
 
 def test_options_belong_to_the_backbones_that_have_them():

@@ -47,7 +47,7 @@ def weights(path):
 
 @pytest.fixture(scope="module")
 def model(weights):
-    return models.build("efficientnet_b0", SHAPE, weights=weights)
+    return models.create("efficientnet_b0").build(SHAPE, weights=weights)
 
 
 def test_it_is_keras_network_behind_the_input_layers(original, model):
@@ -81,7 +81,7 @@ def test_a_training_step(model):
 def test_weights_from_a_file_are_first_values_in_graphs(weights, original):
     """As in those that TFF traces; a projection behind them has values of its own."""
     with tf.Graph().as_default(), initialization.deferred() as first:
-        made = models.build("efficientnet_b0", SHAPE, projection_dim=7, weights=weights)
+        made = models.create("efficientnet_b0").build(SHAPE, projection_dim=7, weights=weights)
 
         @tf.function
         def values():
@@ -160,6 +160,6 @@ def test_without_pretrained_weights_there_are_no_initial_values():
 @pytest.mark.rare
 def test_group_normalization_in_it():
     with tf.Graph().as_default():
-        model = models.build("efficientnet_b0", SHAPE, normalization="group")
+        model = models.create("efficientnet_b0", normalization="group").build(SHAPE)
     assert not model.non_trainable_weights
     assert sum(math.prod(w.shape) for w in model.trainable_weights) == 4_007_548

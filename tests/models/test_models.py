@@ -14,7 +14,7 @@ from tff_pcdd.models import resnet
 def build(name, shape, projection_dim=0):
     """A model in a graph of its own, where no variable is filled."""
     with tf.Graph().as_default():
-        return models.build(name, shape, projection_dim=projection_dim)
+        return models.create(name).build(shape, projection_dim=projection_dim)
 
 
 def trainable(model) -> int:
@@ -89,7 +89,7 @@ def test_simple_cnn_shapes(shape, flat):
 def test_simple_cnn_is_the_network_it_says():
     """Against NumPy: valid convolutions, ReLU, pooling of 2, two dense layers with ReLU."""
     tf.keras.utils.set_random_seed(0)
-    model = models.build("simple_cnn", (16, 16, 2))
+    model = models.create("simple_cnn").build((16, 16, 2))
     x = np.random.default_rng(0).normal(size=(3, 16, 16, 2)).astype(np.float32)
     values = [weight.numpy().astype(np.float64) for weight in model.weights]
     h = x.astype(np.float64)
@@ -137,7 +137,7 @@ def normalized(h, layer):
 
 
 def test_simple_cnn_with_normalization_is_the_network_it_says():
-    model = models.build("simple_cnn_bn", (16, 16, 2))
+    model = models.create("simple_cnn_bn").build((16, 16, 2))
     convolutions, dense, norms = filled(model)
     x = h = np.random.default_rng(1).normal(size=(3, 16, 16, 2))
     for layer in convolutions:
@@ -155,7 +155,7 @@ def test_simple_cnn_with_normalization_is_the_network_it_says():
 
 def test_resnet18_for_imagenet_is_the_network_it_says():
     """Against NumPy: what torchvision's `resnet18` computes before its head, on one image."""
-    model = models.build("resnet18_imagenet", (32, 32, 3))
+    model = models.create("resnet18_imagenet").build((32, 32, 3))
     convolutions, _, norms = filled(model)
     x = h = np.random.default_rng(1).normal(size=(1, 32, 32, 3))
 
@@ -204,7 +204,7 @@ def test_dense_layers_start_within_one_over_the_root_of_the_width():
 
 def test_fresh_variables_each_time():
     tf.keras.utils.set_random_seed(0)
-    first, second = (models.build("simple_cnn", (8, 8, 1)) for _ in range(2))
+    first, second = (models.create("simple_cnn").build((8, 8, 1)) for _ in range(2))
     assert not {id(v) for v in first.weights} & {id(v) for v in second.weights}
 
 

@@ -54,7 +54,7 @@ def test_averaged_statistics_fit_the_averaged_weights(simulation):
     task = methods.TaskSpec(
         num_classes=CLASSES,
         feature_dim=64,
-        backbone=functools.partial(models.build, "resnet8", spec.shape),
+        backbone=functools.partial(models.create("resnet8").build, spec.shape),
         class_counts=np.stack([np.bincount(y[part], minlength=CLASSES) for part in parts]),
     )
     # Statistics lag behind averaged weights while these change: small steps, until most is learned.

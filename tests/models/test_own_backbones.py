@@ -43,8 +43,8 @@ def registered(monkeypatch):
 def test_a_registered_backbone_is_known_by_its_name():
     assert "mine" in models.names()
     assert models.names() == sorted(models.names())
-    assert models.build("mine", SHAPE).output_shape == (None, 6)
-    assert models.build("mine", SHAPE, projection_dim=4).output_shape == (None, 4)
+    assert models.create("mine").build(SHAPE).output_shape == (None, 6)
+    assert models.create("mine").build(SHAPE, projection_dim=4).output_shape == (None, 4)
     assert models.create("mine", copies=2).build(SHAPE).output_shape == (None, 12)
 
 

@@ -63,7 +63,7 @@ def test_every_window_passes_its_gradient_on_behind_other_layers(shape, windows)
 
 
 def test_networks_with_max_pooling_are_compiled_where_determinism_is_required():
-    network = models.build("simple_cnn", (32, 32, 3))
+    network = models.create("simple_cnn").build((32, 32, 3))
     x = tf.random.stateless_normal([2, 32, 32, 3], [1, 2])
 
     @tf.function(jit_compile=True, autograph=False)

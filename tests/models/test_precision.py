@@ -137,7 +137,10 @@ def test_group_normalization_of_backbones_computes_in_float32():
 
 
 def test_float32_is_the_default_and_leaves_models_as_they_are():
-    for made in (models.build("mlp", (4, 4, 1)), keras_backbone(lambda: Dense(3)).build((4,))):
+    for made in (
+        models.create("mlp").build((4, 4, 1)),
+        keras_backbone(lambda: Dense(3)).build((4,)),
+    ):
         assert {layer.dtype_policy.name for layer in made.layers} == {"float32"}
         assert made.layers[-1].name != precision.CAST
 
@@ -157,7 +160,7 @@ def test_threads_wait_for_the_policy_of_others():
 
     def build():
         with tf.Graph().as_default():
-            built.append(models.build("mlp", (4, 4, 1)))
+            built.append(models.create("mlp").build((4, 4, 1)))
 
     with precision.scope("bfloat16"):
         thread = threading.Thread(target=build)

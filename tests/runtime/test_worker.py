@@ -185,20 +185,23 @@ def test_errors_inside_a_computation_are_reported_once():
         assert _double(4) == 8
 
 
-def test_missing_binary(tmp_path, monkeypatch):
-    missing = tmp_path / "nowhere"
-    with pytest.raises(runtime.RuntimeStartError, match="nowhere is not a file"):
-        worker.create_context(binary=missing, insecure=True)
-    monkeypatch.setenv(worker_process.BINARY_VARIABLE, str(missing))
-    with pytest.raises(runtime.RuntimeStartError, match="nowhere is not a file"):
+def _start(binary):
+    """Starts another program as the worker."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(worker_process.BINARY_VARIABLE, str(binary))
         worker.create_context(insecure=True)
+
+
+def test_missing_binary(tmp_path):
+    with pytest.raises(runtime.RuntimeStartError, match="nowhere is not a file"):
+        _start(tmp_path / "nowhere")
 
 
 def test_binary_that_is_not_executable(tmp_path):
     path = tmp_path / "worker_binary"
     path.write_text("")
     with pytest.raises(runtime.RuntimeStartError, match="is not executable"):
-        worker.create_context(binary=path, insecure=True)
+        _start(path)
 
 
 def test_binary_of_another_machine(tmp_path):
@@ -206,7 +209,7 @@ def test_binary_of_another_machine(tmp_path):
     path.write_bytes(b"\x7fELF, but not of this machine")
     path.chmod(0o755)
     with pytest.raises(runtime.RuntimeStartError, match="Exec format error"):
-        worker.create_context(binary=path, insecure=True)
+        _start(path)
 
 
 def test_c_library_too_old(tmp_path):
@@ -215,7 +218,7 @@ def test_c_library_too_old(tmp_path):
         """echo "worker_binary: /lib/libc.so.6: version 'GLIBC_2.34' not found" >&2; exit 1""",
     )
     with pytest.raises(runtime.RuntimeStartError) as caught:
-        worker.create_context(binary=path, insecure=True)
+        _start(path)
     assert "exited with status 1" in str(caught.value)
     assert "'GLIBC_2.34' not found" in str(caught.value)
     assert "C library is too old" in str(caught.value)
@@ -224,14 +227,15 @@ def test_c_library_too_old(tmp_path):
 def test_silent_exit(tmp_path):
     path = _fake_binary(tmp_path, "exit 0")
     with pytest.raises(runtime.RuntimeStartError, match="exited with status 0 without any output"):
-        worker.create_context(binary=path, insecure=True)
+        _start(path)
 
 
-def test_no_answer(tmp_path):
+def test_no_answer(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "_START_TIMEOUT", 1.0)
     before = children(os.getpid())
     path = _fake_binary(tmp_path, "exec sleep 1000")
     with pytest.raises(runtime.RuntimeStartError, match=r"did not answer on port .* within 1 s"):
-        worker.create_context(binary=path, start_timeout=1.0, insecure=True)
+        _start(path)
     assert {*children(os.getpid())} <= {*before}
 
 

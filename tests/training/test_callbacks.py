@@ -20,8 +20,9 @@ def fake_run(directory, columns=COLUMNS, **attributes):
 def write(directory, rounds, first_round=1):
     """Logs rounds as a process does that starts with `first_round`."""
     run = fake_run(directory)
-    for row in History.read(directory / "metrics.csv", before=first_round):
-        run.history.append(row)
+    for row in History.read(directory / "metrics.csv"):
+        if row["round"] < first_round:
+            run.history.append(row)
     log = CsvLog()
     log.on_start(run)
     for number in rounds:

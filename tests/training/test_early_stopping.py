@@ -41,10 +41,6 @@ def test_rounds_between_evaluations_do_not_count():
     assert EarlyStopping(1).round_of_decision(history([10.0, 9.0], every=5)) == 10
 
 
-def test_another_column():
-    assert EarlyStopping(2, "va_personal").round_of_decision(history([1.0, 2.0, 3.0])) == 3
-
-
 def test_one_more_round_follows():
     """After a round as before the first one of a resumed run."""
     for hook in (

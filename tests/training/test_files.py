@@ -62,11 +62,11 @@ def test_temporary_files_of_killed_processes_are_removed(tmp_path):
 def test_a_directory_has_one_writer(tmp_path):
     directory = tmp_path / "run"
     with files.locked(directory):
-        for again in (
-            files.locked(directory, "export_dir").__enter__,
-            lambda: files.refuse_locked(directory, "export_dir"),
+        for setting, again in (
+            ("export_dir", files.locked(directory, "export_dir").__enter__),
+            ("output_dir", lambda: files.refuse_locked(directory)),
         ):
-            with refuses("export_dir", "another process is writing", str(directory)):
+            with refuses(setting, "another process is writing", str(directory)):
                 again()
     files.refuse_locked(directory)
     with files.locked(directory):

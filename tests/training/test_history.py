@@ -87,13 +87,6 @@ def test_csv_and_back(tmp_path):
     assert csv_text(again.columns, again) == path.read_text()
 
 
-def test_rows_of_later_rounds_can_be_left_out(tmp_path):
-    path = tmp_path / "metrics.csv"
-    path.write_text("round,ga\n1,10\n3,30\n4,40\n")
-    for before, expected in ((None, [1, 3, 4]), (4, [1, 3]), (3, [1]), (1, [])):
-        assert History.read(path, before=before).column("round") == expected
-
-
 @pytest.mark.parametrize("tail", ["", "4,1.3", "4", "\x00"], ids=["whole", "cut", "short", "zero"])
 def test_a_cut_off_last_line_is_left_out(tmp_path, tail):
     path = tmp_path / "metrics.csv"

@@ -184,29 +184,21 @@ class History:
             raise ValueError(f"line {number}: round {values[0] or '?'} follows round {before}")
 
     @classmethod
-    def read(cls, path: Path, *, before: int | None = None) -> History:
+    def read(cls, path: Path) -> History:
         """Reads a csv file; an incomplete last line is ignored.
 
         Args:
             path: the file; if it does not exist, the history is empty and has no columns.
-            before: leave out the rows of this round and later ones.
 
         Raises:
             DamagedFileError: the file is damaged.
         """
         try:
-            whole = cls.parse(files.read_bytes(path).decode())
+            return cls.parse(files.read_bytes(path).decode())
         except FileNotFoundError:
             return cls([])
         except (OSError, ValueError) as error:
             raise DamagedFileError(f"{path} is damaged ({error})") from None
-        if before is None:
-            return whole
-        history = cls(whole.columns)
-        for row in whole:
-            if row["round"] < before:
-                history.append(row)
-        return history
 
 
 def in_common(curves: Sequence[Iterable[tuple[int, float]]]) -> list[tuple[int, list[float]]]:

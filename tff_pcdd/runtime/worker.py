@@ -16,7 +16,6 @@ kernel does not allow that, as in some containers, it starts only if `insecure` 
 
 import collections
 import contextlib
-import os
 import pathlib
 import tempfile
 from collections.abc import Callable
@@ -39,6 +38,8 @@ from tff_pcdd.runtime.worker_process import (
 )
 
 _EXECUTORS_KEPT = 10
+# Seconds within which a worker has to answer.
+_START_TIMEOUT = 30.0
 # Any port will do: nothing else listens in the worker's own network.
 _PRIVATE_PORT = 50051
 # The path of a Unix socket has at most 107 bytes.
@@ -182,20 +183,12 @@ def is_broken_connection(error: Exception) -> bool:
     return code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
-def create_context(
-    *,
-    binary: str | os.PathLike | None = None,
-    insecure: bool = False,
-    start_timeout: float = 30.0,
-) -> LocalWorkerContext:
+def create_context(*, insecure: bool = False) -> LocalWorkerContext:
     """Starts a worker on this machine and creates an execution context that uses it.
 
     Args:
-        binary: path of the worker; by default the value of the environment variable
-            TFF_PCDD_WORKER_BINARY, or the worker in TFF's package if that is not set.
         insecure: whether the worker may listen on all network interfaces where it cannot have a
             network of its own.
-        start_timeout: time within which the worker has to answer, in seconds.
 
     Returns:
         A `tff.framework.SyncContext` with a method `close`.
@@ -204,7 +197,7 @@ def create_context(
         RuntimeStartError: if the worker cannot start; the message contains the reason.
         SettingError: if it cannot have a network of its own, and `insecure` is not set.
     """
-    path = find_binary(binary)
+    path = find_binary()
     if launcher.can_isolate():
         # The directory can be entered by this user only.
         place = temporary_directory(_LONGEST_TEMP)
@@ -233,7 +226,7 @@ def create_context(
         private=private,
     )
     try:
-        wait_until_ready(worker, channel, start_timeout, path)
+        wait_until_ready(worker, channel, _START_TIMEOUT, path)
     except BaseException:
         worker.stop()
         channel.close()

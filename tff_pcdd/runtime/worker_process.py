@@ -37,23 +37,23 @@ CHANNEL_OPTIONS = (
 _STDERR_TAIL_BYTES = 4000
 
 
-def find_binary(path: str | os.PathLike | None = None) -> pathlib.Path:
+def find_binary() -> pathlib.Path:
     """Finds the worker and checks that it is executable.
 
-    Args:
-        path: path of the worker; by default the value of the environment variable
-            TFF_PCDD_WORKER_BINARY, or the worker in TFF's package if that is not set.
+    It is the value of the environment variable TFF_PCDD_WORKER_BINARY, or the worker in TFF's
+    package if that is not set.
 
     Raises:
         RuntimeStartError: if the file does not exist or is not executable.
     """
-    path = path or os.environ.get(BINARY_VARIABLE)
-    if not path:
+    given = os.environ.get(BINARY_VARIABLE)
+    if given:
+        path = pathlib.Path(given).absolute()
+    else:
         package = importlib.util.find_spec("tensorflow_federated")
         if package is None or package.origin is None:
             raise RuntimeStartError("TFF's worker cannot start: TFF is not installed.")
         path = pathlib.Path(package.origin).parent / "data" / "worker_binary"
-    path = pathlib.Path(path).absolute()
     if not path.is_file():
         raise RuntimeStartError(f"TFF's worker cannot start: {path} is not a file.")
     if not os.access(path, os.X_OK):

@@ -163,12 +163,10 @@ class EarlyStopping(Callback):
 
     Args:
         patience: number of evaluations without improvement after which the run stops.
-        column: the column of the history that should increase.
     """
 
-    def __init__(self, patience: int, column: str = "va"):
+    def __init__(self, patience: int):
         self._patience = patience
-        self._column = column
 
     def on_start(self, run):
         self._decide(run)
@@ -184,7 +182,7 @@ class EarlyStopping(Callback):
     def round_of_decision(self, history: History) -> int | None:
         """The round in which the patience ran out; None if it has not."""
         best, waited = float("-inf"), 0
-        for round_number, value in history.points(self._column):
+        for round_number, value in history.points("va"):
             best, waited = (value, 0) if value > best else (best, waited + 1)
             if waited >= self._patience:
                 return round_number
