@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tff_pcdd  # noqa: F401  (before modules of the tests import TFF)
+from tff_pcdd.cli import messages
 
 # A shell starts jobs in its background with SIGINT ignored, which every process here would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -22,9 +23,7 @@ ctypes.CDLL(None).mallopt(-8, 2)
 
 # After an error in a loop that runs op by op, TensorFlow says that the loop's arrays were not used,
 # perhaps not before another test reads what a program writes.
-logging.getLogger("tensorflow").addFilter(
-    lambda record: "Object was never used" not in record.getMessage()
-)
+logging.getLogger("tensorflow").addFilter(messages.may_concern_users)
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 

@@ -59,10 +59,11 @@ def install(program: str, flags: Container[str] = ()) -> None:
     set_level(None)
 
 
-def _may_concern_users(record: logging.LogRecord) -> bool:
+def may_concern_users(record: logging.LogRecord) -> bool:
     """Whether TensorFlow's message is not about an operation that nobody has used.
 
-    TFF's secure sums have assertions in their graphs that are not used, which harms nothing.
+    TFF's secure sums have assertions in their graphs that are not used, which harms nothing, and so
+    have loops after an error in them.
     """
     return "Object was never used" not in record.getMessage()
 
@@ -79,4 +80,4 @@ def set_level(verbosity: int | None) -> None:
     logging.root.setLevel(converter.absl_to_standard(level))
     tensorflow = logging.getLogger("tensorflow")
     tensorflow.setLevel(logging.ERROR if verbosity is None else logging.NOTSET)
-    (tensorflow.addFilter if verbosity is None else tensorflow.removeFilter)(_may_concern_users)
+    (tensorflow.addFilter if verbosity is None else tensorflow.removeFilter)(may_concern_users)
