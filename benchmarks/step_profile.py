@@ -40,7 +40,7 @@ def profile(number: int, rounds: int, quick: bool) -> dict[str, Any]:
 
     from benchmarks import plain, step_flops, workloads
     from tff_pcdd import federated
-    from tff_pcdd.runtime import _tf_private, inprocess
+    from tff_pcdd.runtime import inprocess
 
     workload = (workloads.QUICK_WORKLOADS if quick else workloads.WORKLOADS)[number]
     tff.framework.set_default_context(inprocess.create_context(client_parallelism=1))
@@ -55,7 +55,7 @@ def profile(number: int, rounds: int, quick: bool) -> dict[str, Any]:
         for _ in range(rounds):
             consecutive.next()
         tf.profiler.experimental.stop()
-        times = _tf_private.operation_times(Path(folder))
+        times = _operation_times(Path(folder))
     operations = [
         {
             "name": name.rpartition(":")[0],
@@ -73,6 +73,30 @@ def profile(number: int, rounds: int, quick: bool) -> dict[str, Any]:
         "operations": operations,
         "products": [vars(product) for product in products],
     }
+
+
+def _operation_times(directory: Path) -> dict[str, list[float]]:
+    """Reads what `tf.profiler.experimental` has recorded of operations on the CPU.
+
+    Args:
+        directory: the log directory of one profile.
+
+    Returns:
+        The seconds of each execution, by "name:type" of the operation. TensorFlow does not record
+        operations that it considers cheap.
+    """
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    (path,) = directory.glob("plugins/profile/*/*.xplane.pb")
+    space = xplane_pb2.XSpace.FromString(path.read_bytes())
+    times: dict[str, list[float]] = {}
+    for plane in space.planes:
+        for line in plane.lines:
+            for event in line.events:
+                name = plane.event_metadata[event.metadata_id].name
+                if ":" in name and " " not in name and not name.startswith("ExecutorState"):
+                    times.setdefault(name, []).append(event.duration_ps / 1e12)
+    return times
 
 
 def _type(name: str) -> str:

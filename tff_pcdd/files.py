@@ -32,6 +32,7 @@ from tff_pcdd.errors import (
     UnwritableError,
     WriteError,
 )
+from tff_pcdd.text import size
 
 _LOCK = ".lock"
 
@@ -599,13 +600,6 @@ def check_space(directory: Path, needed: int, what: str) -> None:
         raise SettingError(
             "output_dir",
             str(directory),
-            f"{what} need up to {_size(needed)}, and {_size(free)} are free; make space, or choose "
+            f"{what} need up to {size(needed)}, and {size(free)} are free; make space, or choose "
             "another directory",
         )
-
-
-def _size(number: int) -> str:
-    """A number of bytes in the unit that suits it."""
-    units = ("B", "kB", "MB", "GB")
-    power = min(max(len(str(number)) - 1, 0) // 3, len(units) - 1)
-    return f"{number / 1000**power:.3g} {units[power]}" if power < 3 else f"{number / 1e9:,.1f} GB"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
@@ -58,24 +57,14 @@ def sample_pool(
 # The samples of clients as arrays, which actors can load themselves instead of receiving them.
 
 
-@dataclasses.dataclass(frozen=True)
-class Loader:
-    """Loads a federation from its settings, in whatever process it is called.
+def load(config: data.DataConfig) -> Iterator[Callable[[], list[np.ndarray]]]:
+    """As `sources`, of the federation that settings describe.
 
-    Attributes:
-        config: the settings of the data.
+    Raises:
+        SettingError: the settings cannot be used with the data.
+        DataError: the data cannot be read.
     """
-
-    config: data.DataConfig
-
-    def __call__(self) -> Iterator[Callable[[], list[np.ndarray]]]:
-        """The arrays of each client.
-
-        Raises:
-            SettingError: the settings cannot be used with the data.
-            DataError: the data cannot be read.
-        """
-        return sources(self.config.build())
+    return sources(config.build())
 
 
 def sources(federation: data.Federation) -> Iterator[Callable[[], list[np.ndarray]]]:

@@ -132,7 +132,8 @@ class Simulation:
         if getattr(context, "loads_data", False):
             try:
                 context.load_data(
-                    cohort_data.Loader(self.config.data), cohort_data.sources(self.federation)
+                    functools.partial(cohort_data.load, self.config.data),
+                    cohort_data.sources(self.federation),
                 )
             except BaseException:
                 context.close()

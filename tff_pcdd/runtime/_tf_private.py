@@ -222,28 +222,3 @@ def variable_without_value(**options: Any) -> tf.Variable:
         **options: name, shape, dtype, and what else `tf.Variable` knows, but for the value.
     """
     return resource_variable_ops.UninitializedVariable(**options)
-
-
-def operation_times(directory: Path) -> dict[str, list[float]]:
-    """Reads what `tf.profiler.experimental` has recorded of operations on the CPU.
-
-    Args:
-        directory: the log directory of one profile.
-
-    Returns:
-        The seconds of each execution, by "name:type" of the operation. TensorFlow does not record
-        operations that it considers cheap.
-    """
-    # Only the benchmark needs it.
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-    (path,) = directory.glob("plugins/profile/*/*.xplane.pb")
-    space = xplane_pb2.XSpace.FromString(path.read_bytes())
-    times: dict[str, list[float]] = {}
-    for plane in space.planes:
-        for line in plane.lines:
-            for event in line.events:
-                name = plane.event_metadata[event.metadata_id].name
-                if ":" in name and " " not in name and not name.startswith("ExecutorState"):
-                    times.setdefault(name, []).append(event.duration_ps / 1e12)
-    return times

@@ -8,6 +8,7 @@ from etils import epy
 
 from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import option
+from tff_pcdd.text import plural
 
 # Listing these settings must not import TensorFlow.
 with epy.lazy_imports():
@@ -66,7 +67,7 @@ class Schedule(Component):
             return []
         return [
             f"warmup_rounds={self.warmup_rounds}: the whole step size is not reached in "
-            f"{_rounds(num_rounds)}"
+            f"{plural(num_rounds, 'round')}"
         ]
 
     def factor(self, round_number: tf.Tensor, num_rounds: int | None) -> tf.Tensor | None:
@@ -89,10 +90,6 @@ class Schedule(Component):
     def _factor(self, number: tf.Tensor, num_rounds: int | None) -> tf.Tensor | None:
         """The factor without warm-up; `number` is t as float32. None if it is always 1."""
         raise NotImplementedError
-
-
-def _rounds(number: int) -> str:
-    return "1 round" if number == 1 else f"{number} rounds"
 
 
 registry: Registry[Schedule] = Registry("schedule", "tff_pcdd.federated.schedules")

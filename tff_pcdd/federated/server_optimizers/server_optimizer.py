@@ -54,10 +54,9 @@ class ServerOptimizer(Component):
             return
         if method.pools_samples:
             reason = f"{method.name} trains on all samples in one place; the server takes no step"
-            raise SettingError(*self._refused, f"{reason}; {self._instead}")
+            raise self._refusal(reason)
         if not method.adds_mean():
-            reason = f"{method.name} has a server step of its own"
-            raise SettingError(*self._refused, f"{reason}; {self._instead}")
+            raise self._refusal(f"{method.name} has a server step of its own")
 
     def check(self, method: Method, upload: UploadSizes) -> None:
         """Refuses methods if the server does not step along the mean of what clients send.
@@ -71,23 +70,12 @@ class ServerOptimizer(Component):
         """
         self.check_method(method)
         if not self.adds_change and not upload.trainable:
-            reason = f"clients of {method.name} send no weights"
-            raise SettingError(*self._refused, f"{reason}; {self._instead}")
+            raise self._refusal(f"clients of {method.name} send no weights")
 
-    @property
-    def _refused(self) -> tuple[str, Any]:
-        """The setting that makes the step another one than that of FedAvg, and its value."""
-        return registry.setting, self.name
-
-    @property
-    def _instead(self) -> str:
-        """What can be done about a refusal."""
-        return f"choose {self._without_effect}, or another method"
-
-    @property
-    def _without_effect(self) -> str:
-        """The settings that have to be chosen instead."""
-        return f"{registry.setting}=sgd with server_learning_rate=1"
+    def _refusal(self, reason: str) -> SettingError:
+        """The error of the setting that makes the step another one than that of FedAvg."""
+        instead = f"{registry.setting}=sgd with server_learning_rate=1, or another method"
+        return SettingError(registry.setting, self.name, f"{reason}; choose {instead}")
 
     def initial_state(self, weights: Sequence[tf.Tensor]) -> State:
         """The optimizer's tensors before the first round; none by default.

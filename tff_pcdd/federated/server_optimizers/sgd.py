@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from tff_pcdd.errors import SettingError
 from tff_pcdd.federated.server_optimizers.server_optimizer import (
     ServerOptimizer,
     learning_rate_option,
@@ -22,13 +23,9 @@ class ServerSGD(ServerOptimizer):
     def adds_change(self):
         return self.learning_rate == 1
 
-    @property
-    def _refused(self):
-        return "server_learning_rate", self.learning_rate
-
-    @property
-    def _without_effect(self):
-        return "server_learning_rate=1"
+    def _refusal(self, reason):
+        reason += "; choose server_learning_rate=1, or another method"
+        return SettingError("server_learning_rate", self.learning_rate, reason)
 
     def _step(self, change, state):
         return [self.learning_rate * delta for delta in change], state

@@ -81,15 +81,11 @@ class Ray(RuntimeConfig):
         return False
 
     def create_context(self) -> tff.framework.SyncContext:
-        from tff_pcdd.runtime.ray import context
+        from tff_pcdd.runtime.ray import context, startup
 
         # This process computes too, and should not take all of a GPU's memory from an actor.
         self.prepare()
-        return context.create_context(
-            address=self.ray_address,
-            actors=self.ray_actors,
-            cpus=self.ray_cpus,
-            gpus=self.ray_gpus,
-            timeout=self.ray_timeout,
-            local_data=self.data_placement == "local",
+        actors = startup.start(
+            self.ray_address, self.ray_actors, self.ray_cpus, self.ray_gpus, self.ray_timeout
         )
+        return context.RayContext(actors, loads_data=self.data_placement == "local")

@@ -40,45 +40,23 @@ from tff_pcdd.runtime.ray.sharing import Plan, compile_plan
 from tff_pcdd.runtime.ray.transport import Named
 
 
-def create_context(
-    *,
-    address: str | None = None,
-    actors: int | None = None,
-    cpus: int = 1,
-    gpus: float = 0.0,
-    timeout: float = 60.0,
-    local_data: bool = False,
-) -> RayContext:
-    """Starts Ray or connects to a cluster, and starts actors.
-
-    Args:
-        address: "host:port", "auto", or None to start Ray on this machine.
-        actors: number of actors; by default as many as the cluster has room for.
-        cpus: CPUs, and threads, of each actor.
-        gpus: GPUs of each actor, which may be a fraction.
-        timeout: seconds after which an actor that does not answer counts as lost.
-        local_data: whether actors load samples themselves when `RayContext.load_data` is called.
-
-    Raises:
-        SettingError: the cluster has no room for the actors.
-        RuntimeStartError: there is no cluster, or the actors do not start.
-    """
-    return RayContext(startup.start(address, actors, cpus, gpus, timeout), local_data)
-
-
 class RayContext(tff.framework.SyncContext):
     """An execution context that divides clients among actors; see the module's docstring.
 
+    Args:
+        actors: what `startup.start` has returned.
+        loads_data: whether actors load samples themselves when `load_data` is called.
+
     Attributes:
-        actors: the `Actors`.
+        actors: as given.
         sent_bytes: bytes sent so far, by kind: `weights` (once for each machine with actors),
             `clients` (samples and states), `results` (partial sums, client results and new states)
             and `computations`.
         waited: seconds that this process has waited for shares so far.
-        loads_data: whether the actors load samples themselves; see `load_data`.
+        loads_data: as given.
     """
 
-    def __init__(self, actors: Actors, loads_data: bool = False):
+    def __init__(self, actors: Actors, *, loads_data: bool):
         self.actors = actors
         self.sent_bytes: collections.Counter[str] = collections.Counter()
         self.waited = 0.0
