@@ -257,11 +257,11 @@ def test_an_overwritten_run_has_a_record_of_its_own(tmp_path, monkeypatch):
     assert [*steps.values()] == [6]
     send(run_with(4))
     assert [*steps.values()] == [6, 5]
-    # A run of an earlier version has no such file, and is resumed under the identity of its place.
+    # A run that began without this tracker has no such file, and gets one.
     (tmp_path / "wandb_record.txt").unlink()
     send(run_with(4, start=2))
     send(run_with(6, start=4))
     assert [*steps.values()] == [6, 5, 7]
     (tmp_path / "wandb_record.txt").write_text("../../etc")
     send(run_with(8, start=6))
-    assert [*steps.values()] == [6, 5, 9]
+    assert [*steps.values()] == [6, 5, 7, 9]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import logging
 import os
@@ -207,12 +206,14 @@ class WeightsAndBiases(Tracker):
 
         # A resumed run continues its record; offline, it starts another one.
         path = run.directory / WANDB_RECORD
-        if not run.simulation.round:
-            files.write_text(path, secrets.token_hex(8))
+        identity = _identity(path) if run.simulation.round else None
+        if identity is None:
+            identity = secrets.token_hex(8)
+            files.write_text(path, identity)
         self._record = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=run.label,
-            id=_identity(path) or _identity_of_place(run),
+            id=identity,
             resume="allow",
             config=run.config.to_settings(),
             settings=wandb.Settings(silent=True, console="off"),
@@ -234,12 +235,6 @@ def _identity(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     return found if re.fullmatch("[0-9a-f]{16}", found) else None
-
-
-def _identity_of_place(run: Any) -> str:
-    """The identity that runs of earlier versions have."""
-    place = f"{run.directory.resolve()}\n{run.config.digest()}"
-    return hashlib.sha256(place.encode()).hexdigest()[:16]
 
 
 TRACKERS: dict[str, type[Tracker]] = {"mlflow": Mlflow, "wandb": WeightsAndBiases}
