@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from etils import epy
@@ -91,3 +93,14 @@ def number_of_groups(channels: int) -> int:
     Group Normalization; Y. Wu, K. He; ECCV 2018.
     """
     return max(n for n in range(1, _MAX_GROUPS + 1) if channels % n == 0)
+
+
+def each_new(note: Callable[[tf.Variable], None]) -> AbstractContextManager[None]:
+    """Calls `note` with each variable as soon as it is made."""
+
+    def create(next_creator, **kwargs):
+        variable = next_creator(**kwargs)
+        note(variable)
+        return variable
+
+    return tf.variable_creator_scope(create)

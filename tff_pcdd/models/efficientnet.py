@@ -35,7 +35,7 @@ from etils import epy
 from tff_pcdd import files
 from tff_pcdd.errors import SettingError, shown
 from tff_pcdd.models.backbone import ImageBackbone, NormalizationOption, registry
-from tff_pcdd.models.building import group_normalization, number_of_groups, project
+from tff_pcdd.models.building import each_new, group_normalization, number_of_groups, project
 from tff_pcdd.models.precision import policy_name
 from tff_pcdd.settings import option
 
@@ -89,12 +89,7 @@ class EfficientNetB0(NormalizationOption, ImageBackbone):
             return None
         _check_file(self.pretrained_weights)
         made: list[tf.Variable] = []
-
-        def record(next_creator, **kwargs):
-            made.append(next_creator(**kwargs))
-            return made[-1]
-
-        with tf.variable_creator_scope(record):
+        with each_new(made.append):
             model = self.build(input_shape)
         _load_weights(model, tuple(input_shape), self.pretrained_weights)
         # Outside of graphs, Keras also makes step counters, which are not weights.

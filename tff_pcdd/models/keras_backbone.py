@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from etils import epy
 
 from tff_pcdd.errors import SettingError
 from tff_pcdd.models.backbone import Backbone, registry
-from tff_pcdd.models.building import project
+from tff_pcdd.models.building import each_new, project
 from tff_pcdd.models.precision import with_float32_output
 
 with epy.lazy_imports():
@@ -62,7 +61,7 @@ class KerasBackbone(Backbone):
     def initial_values(self, input_shape: Sequence[int]) -> list[np.ndarray | None] | None:
         """The values that the function has set, and None for other variables."""
         made = []
-        with _each_new(lambda variable: made.append((variable, variable.numpy()))):
+        with each_new(lambda variable: made.append((variable, variable.numpy()))):
             self.function(tuple(input_shape))
         values = [
             None if np.array_equal(value := variable.numpy(), first) else value
@@ -74,7 +73,7 @@ class KerasBackbone(Backbone):
         self, input_shape: tuple[int, ...], projection_dim: int, vocabulary_size: int | None
     ) -> tf.keras.Model:
         made = set()
-        with _each_new(lambda variable: made.add(id(variable.handle))):
+        with each_new(lambda variable: made.add(id(variable.handle))):
             model = self.function(input_shape)
             if not isinstance(model, tf.keras.Model):
                 raise self._error(f"its function must return a tf.keras.Model, not {model!r}")
@@ -101,14 +100,3 @@ class KerasBackbone(Backbone):
 
     def _error(self, reason: str) -> SettingError:
         return SettingError(registry.setting, self.name, reason)
-
-
-def _each_new(note: Callable[[tf.Variable], None]) -> AbstractContextManager[None]:
-    """Calls `note` with each variable as soon as it is made."""
-
-    def create(next_creator, **kwargs):
-        variable = next_creator(**kwargs)
-        note(variable)
-        return variable
-
-    return tf.variable_creator_scope(create)
