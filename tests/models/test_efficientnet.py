@@ -95,7 +95,9 @@ def test_weights_from_a_file_are_first_values_in_graphs(weights, original):
     assert not actual.pop("projection/bias:0").any()
     assert len(actual) == len(weights)
     for layer in original.layers:
-        for weight in layer.weights if layer.name != "normalization" else ():
+        if isinstance(layer, tf.keras.layers.Normalization):
+            continue
+        for weight in layer.weights:
             np.testing.assert_array_equal(actual[weight.name], weight)
 
 
