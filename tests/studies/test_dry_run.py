@@ -7,7 +7,7 @@ import pytest
 from tests.data.refusals import refuses
 from tests.studies.fake_sweep import ALL, points
 from tff_pcdd.studies import Halving, dry_run
-from tff_pcdd.training import ExperimentConfig
+from tff_pcdd.training import ExperimentConfig, RunOptions, run_experiment
 
 # Trainable parameters of a ResNet18 for color images, and of 84 linear features behind its 512.
 RESNET18, PROJECTION = 11_168_832, 512 * 84 + 84
@@ -164,6 +164,29 @@ def test_several_runs_are_counted(tmp_path):
     ]
     assert dry_run.compare(runs[:3], tmp_path).splitlines()[3:] == ["3 runs; 12 rounds"]
     assert dry_run.compare(runs, tmp_path).splitlines()[5:] == ["5 runs; at most 22 rounds"]
+
+
+def test_what_is_done_is_not_counted(tmp_path):
+    """Of 3 runs with 4 rounds, one has finished, and one has its checkpoint of round 3: 5 left."""
+    base = {"dataset": "digits", "max_train_samples": 60, "num_clients": 2, "model": "linear"}
+    base |= {"classes_per_client": 5, "local_epochs": 1, "personal_eval_every": 0}
+    runs = [ExperimentConfig.from_settings(rounds=4, seed=seed, **base) for seed in (0, 1, 2)]
+    folders = [tmp_path / "fedavg" / f"seed_{seed}" for seed in (0, 1, 2)]
+    quiet = RunOptions(progress=False, tensorboard=False)
+    run_experiment(runs[0], folders[0], quiet)
+    run_experiment(runs[1], folders[1], quiet, pause_after=3)
+    anew = [dry_run.describe(config) for config in runs]
+    expected = [f"{anew[0]}; finished", f"{anew[1]}; continues after round 3", anew[2]]
+    for config, folder, line in zip(runs, folders, expected, strict=True):
+        assert dry_run.train(config, folder) == line
+        assert dry_run.train(config, folder, overwrite=True) == dry_run.describe(config)
+    lines = dry_run.compare(runs, tmp_path).splitlines()
+    assert lines == [*expected, "3 runs, of which 1 is finished; 5 rounds left"]
+    lines = dry_run.compare(runs, tmp_path, overwrite=True).splitlines()
+    assert lines == [*anew, "3 runs; 12 rounds"]
+    # With more rounds, the first run is not finished any more.
+    longer = ExperimentConfig.from_settings(rounds=6, seed=0, **base)
+    assert dry_run.train(longer, folders[0]).endswith("; continues after round 4")
 
 
 def test_directories(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 
@@ -100,6 +101,32 @@ def test_a_dry_run_counts_the_rounds_that_are_trained(training, tmp_path):
     counted = dry_run.sweep_methods(points(), tmp_path).splitlines()[-1]
     sweep_methods(points(), tmp_path)
     assert counted.endswith(f"; at most {sum(training.trained.values())} rounds")
+
+
+def test_a_dry_run_does_not_count_what_is_done(training, monkeypatch, tmp_path):
+    """All is done; then the last two final runs of FedProx are missing, with 8 rounds each."""
+
+    class Record:
+        def __init__(self, folder):
+            self.round = len((folder / "metrics.csv").read_text().splitlines()) - 1
+
+    monkeypatch.setattr(
+        dry_run, "recorded", lambda f: Record(f) if (f / "metrics.csv").exists() else None
+    )
+    total = dry_run.sweep_methods(points(), tmp_path).splitlines()[-1]
+    sweep_methods(points(), tmp_path)
+    *lines, last = dry_run.sweep_methods(points(), tmp_path).splitlines()
+    ends = [line.partition("; ")[2] for line in lines]
+    assert ends == [
+        "finished" if rounds == ROUNDS else f"continues after round {rounds}"
+        for rounds in (ROUNDS, ROUNDS, *TRAINED.values())
+    ]
+    assert last.endswith("; at most 0 rounds left")
+    for seed in (2, 3):
+        shutil.rmtree(tmp_path / f"comparison/fedprox/seed_{seed}")
+    last = dry_run.sweep_methods(points(), tmp_path).splitlines()[-1]
+    assert last.endswith("; at most 16 rounds left")
+    assert dry_run.sweep_methods(points(), tmp_path, overwrite=True).splitlines()[-1] == total
 
 
 def test_the_report(training, tmp_path):
