@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -57,28 +57,59 @@ def one_of(value: Any, names: Iterable[str], *others: str) -> str:
         'choose one of fedavg, fedgela, fedmr'
         >>> one_of("fedgla", ["fedgela", "fedmr"], "fedmt")
         'choose one of fedgela, fedmr; did you mean fedgela, fedmr?'
+        >>> one_of("fedgala", ["fedala", "fedgela", "fedmr"])
+        'choose one of fedala, fedgela, fedmr; did you mean fedala or fedgela?'
         >>> one_of("norm", [])
         'none is registered; import the module that registers it'
     """
     names = list(names)
     if not names:
         return "none is registered; import the module that registers it"
-    return f"choose one of {', '.join(names)}{did_you_mean(names, value, *others)}"
+    meant = dict.fromkeys(" or ".join(nearest(each, names)) for each in (value, *others))
+    return f"choose one of {', '.join(names)}{question(list(filter(None, meant)), ', ')}"
 
 
-def did_you_mean(names: Iterable[str], *values: Any) -> str:
-    """The end of an error, with the names that values resemble; empty if they resemble none.
+def nearest(value: Any, names: Iterable[str]) -> list[str]:
+    """The names that a misspelled one resembles most: those that are equally near, at most three.
 
     Example:
-        >>> did_you_mean(["age", "pain"], "pian"), did_you_mean(["age", "pain"], "weight")
-        ('; did you mean pain?', '')
+        >>> nearest("rya", ["inprocess", "ray", "tff"])
+        ['ray']
+        >>> nearest("mnsit", ["digits", "fashion_mnist"])
+        ['fashion_mnist']
     """
-    names = list(names)
-    meant: dict[str, None] = {}
-    for each in values:
-        given = each[:100].lower() if isinstance(each, str) else ""
-        meant |= dict.fromkeys(difflib.get_close_matches(given, names, n=1, cutoff=0.7))
-    return f"; did you mean {', '.join(meant)}?" if meant else ""
+    given = value[:100].lower() if isinstance(value, str) else ""
+    found: list[tuple[int, float, str]] = []
+    for name in names:
+        alike = difflib.SequenceMatcher(None, name, given).ratio()
+        typos = _typos(given, name)
+        # A word of the name counts too, but less than the whole name.
+        of_word = min(_typos(given, word) for word in name.split("_"))
+        is_word = of_word < 2 and len(given) > 3
+        if alike >= 0.7 or is_word or (typos == 1 and len(given) > 2):
+            found.append((min(typos, of_word + 2) if is_word else typos, -alike, name))
+    return [name for typos, _, name in sorted(found) if typos == min(found)[0]][:3]
+
+
+def _typos(given: str, name: str) -> int:
+    """The fewest letters to insert, delete, replace, or swap with the next, in the second name."""
+    before: list[int] = []
+    row = list(range(len(name) + 1))
+    for i, letter in enumerate(given):
+        earlier, before, row = before, row, [i + 1]
+        for j, other in enumerate(name):
+            best = min(row[j] + 1, before[j + 1] + 1, before[j] + (letter != other))
+            if i and j and (letter, other) == (name[j - 1], given[i - 1]):
+                best = min(best, earlier[j - 1] + 1)
+            row.append(best)
+    return row[-1]
+
+
+def question(names: Sequence[str], separator: str = " or ", *, prefix: str = "") -> str:
+    """The end of an error that asks whether one of some names was meant; empty without any."""
+    if not names:
+        return ""
+    return f"; did you mean {separator.join(prefix + name for name in names)}?"
 
 
 class OtherRunError(SettingError):

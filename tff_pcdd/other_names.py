@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 # For each setting or flag, or the first of several that a program has, what others call it.
 _OTHER_NAMES: dict[tuple[str, ...], str] = {
@@ -73,10 +73,3 @@ def similar(name: str, known: Iterable[str]) -> list[str]:
     ]
     found = [flag for flag in meant if flag is not None]
     return found[:1] or difflib.get_close_matches(plain[:100], known, n=3, cutoff=0.75)
-
-
-def question(names: Sequence[str], prefix: str = "") -> str:
-    """The end of an error that asks whether one of some names was meant; empty without any."""
-    if not names:
-        return ""
-    return f"; did you mean {' or '.join(prefix + name for name in names)}?"

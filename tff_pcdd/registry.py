@@ -18,7 +18,7 @@ import importlib
 import pkgutil
 from typing import Any, ClassVar, Generic, TypeVar
 
-from tff_pcdd.errors import SettingError, did_you_mean, one_of
+from tff_pcdd.errors import SettingError, nearest, one_of, question
 from tff_pcdd.settings import check_options, option_fields
 
 
@@ -121,6 +121,6 @@ class Registry(Generic[C]):
         for option, value in options.items():
             if option not in known:
                 reason = f"{name} has no such option, only {', '.join(known) or 'none'}"
-                reason += did_you_mean(known, option)
+                reason += question(nearest(option, known))
                 raise SettingError(f"{cls.prefix()}{option}", value, reason)
         return cls(**options)

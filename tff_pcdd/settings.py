@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from tff_pcdd import other_names
-from tff_pcdd.errors import SettingError, one_of
+from tff_pcdd.errors import SettingError, one_of, question
 
 T = TypeVar("T")
 
@@ -350,7 +350,7 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
     instance = _take(cls, remaining)
     for name, value in remaining.items():
         known = [setting.name for setting in describe(cls)]
-        meant = other_names.question(other_names.similar(name, known))
+        meant = question(other_names.similar(name, known))
         raise SettingError(name, value, f"there is no such setting{meant}")
     return instance
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import ROOT
 from tff_pcdd import __version__, machine, methods, stack
-from tff_pcdd.cli import completion, doctor, front_door, gpu_check
+from tff_pcdd.cli import completion, doctor, front_door, gpu_check, train
 from tff_pcdd.runtime import launcher
 
 
@@ -66,6 +66,18 @@ def test_a_name_that_is_none_of_them(capsys):
     assert status == 2
     assert err.startswith("tff-pcdd: error: trian: choose one of train, compare,")
     assert err.endswith("; did you mean train?\n")
+
+
+def test_a_misspelled_flag(capsys):
+    status, _, err = called(capsys, "--vesion")
+    assert status == 2
+    assert err.endswith("; did you mean --version?\n")
+
+
+def test_programs_say_the_versions_too(capsys):
+    status, out, _ = called(capsys, "--version", run=train.run, program="train")
+    assert status == 0
+    assert out.startswith(f"tff_pcdd {__version__}")
 
 
 def test_arguments_are_passed_on(capsys, monkeypatch):

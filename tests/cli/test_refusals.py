@@ -18,7 +18,14 @@ from tff_pcdd.training import ExperimentConfig, run_directory
 TRAIN = [
     # unknown names
     (["--algorithm=fedsgd"], "--algorithm=fedsgd: choose one of"),
-    (["--dataset=mnist"], "--dataset=mnist: choose one of"),
+    (["--algorithm=fedgala"], "; did you mean fedala or fedgela?\n"),
+    (["--dataset=mnist"], "; did you mean femnist or fashion_mnist?\n"),
+    (["--dataset=mnsit"], "; did you mean fashion_mnist?\n"),
+    (["--runtime=rya"], "--runtime=rya: choose one of inprocess, ray, tff; did you mean ray?\n"),
+    (["--diagnostics=nc,feature"], "pruning, tsne; did you mean features?\n"),
+    (["--tracking=mlfow"], "'mlfow' is not one of mlflow, wandb; did you mean mlflow?\n"),
+    (["--vesion"], "--vesion: there is no such flag; did you mean --version?\n"),
+    (["--flagfle=x"], "--flagfle: there is no such flag; did you mean --flagfile?\n"),
     # numbers out of bounds
     (["--num_clients=0"], "--num_clients=0: must be at least 1"),
     (["--client_learning_rate=0"], "--client_learning_rate=0.0: must be greater than 0"),
@@ -75,6 +82,11 @@ TRAIN = [
         }.items()
     ),
     (["fedavg"], "unexpected argument 'fedavg'; flags start with --\n"),
+    (["--rounds", "3", "4"], "unexpected argument '4'; flags start with --\n"),
+    (
+        ["--metrics", "balanced", "macro_f1", "worst_class", "--rounds=3"],
+        "unexpected argument 'macro_f1'; write --metrics=balanced,macro_f1,worst_class\n",
+    ),
     (["rounds=2"], "unexpected argument 'rounds=2'; flags start with --; did you mean --rounds=2?"),
     (["--flagfile=/no/such/file"], "/no/such/file"),
     (["--flagfile=a\0b"], "--flagfile=a\\x00b: cannot be read: embedded null byte"),
@@ -106,6 +118,16 @@ OTHERS = [
         "--client_optimizer=adam: cannot be used with fednova (fednova is defined for the steps of "
         "SGD; choose --client_optimizer=sgd or another method); --server_optimizer=fedadam cannot "
         "be used with feddyn, creff (feddyn has a server step of its own; choose",
+    ),
+    (
+        "compare",
+        ["--algorithms", "fedavg", "fedgela", "--seeds", "0", "1"],
+        "unexpected argument 'fedgela'; write --algorithms=fedavg,fedgela\n",
+    ),
+    (
+        "compare",
+        ["--algorithms=fedavg,", "fedgela"],
+        "unexpected argument 'fedgela'; write --algorithms=fedavg,fedgela\n",
     ),
     ("compare", ["--seeds=0,x"], "--seeds=0,x: must be integers from 0"),
     ("compare", ["--seeds=-1"], "--seeds=-1: must be integers from 0"),
@@ -328,7 +350,7 @@ def test_a_long_list_of_names_is_cut_between_names(call_here, tmp_path):
     flags = ("--algorithms=fedgla,fedrodd,fedavq", f"--output_dir={tmp_path / 'out'}")
     _, _, err = call_here("compare", *flags)
     assert len(err) < 540
-    assert err.endswith("; did you mean fedgela, fedrod, fedavg?\n")
+    assert err.endswith("; did you mean fedgela or fedala, fedrod, fedavg?\n")
     start, end = err.partition("choose one of ")[2].partition("; did")[0].split(" … ")
     assert {*start.split(", "), *end.split(", ")} < {*methods.names()}
 

@@ -12,7 +12,7 @@ from absl import flags as absl_flags
 
 from tff_pcdd import methods, other_names
 from tff_pcdd.cli import flagfiles
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, question
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.settings import Setting, describe, objection_to_type, registries, split_names
 
@@ -62,6 +62,9 @@ _MOVED = {
 
 # What command lines may contain besides the flags of a program.
 _RESERVED = ("flagfile", "config", "undefok", "h", "help", "helpshort", "helpfull")
+
+# What every program has besides its flags; they are no values of `Flags`.
+_OF_ALL = ("flagfile", "config", "help", "helpfull", "version")
 
 # The most unknown flags that an error names.
 _MOST_UNKNOWN = 3
@@ -218,10 +221,35 @@ class Flags:
             reason = "a flag is unknown, and its name is too long to be shown"
             raise SettingError("", None, reason) from None
         if rest[1:]:
-            name = rest[1].partition("=")[0]
-            meant = other_names.question([rest[1]] if name in self.names() else [], "--")
-            reason = f"unexpected argument {rest[1]!r}; flags start with --{meant}"
-            raise SettingError("", None, reason)
+            raise SettingError("", None, self._unexpected(expanded, rest[1]))
+
+    def _unexpected(self, arguments: Sequence[str], unexpected: str) -> str:
+        """The error about an argument that is no flag, with what may be meant."""
+        reason = f"unexpected argument {unexpected!r}"
+        for name, values in self._with_words(arguments):
+            if unexpected in values[1:] and name in self.names() and self._is_list(name):
+                return f"{reason}; write --{name}={','.join(split_names(','.join(values)))}"
+        is_flag = unexpected.partition("=")[0] in self.names()
+        meant = question([unexpected] if is_flag else [], prefix="--")
+        return f"{reason}; flags start with --{meant}"
+
+    @staticmethod
+    def _with_words(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
+        """The flags among arguments, each with its value and the words that follow."""
+        found: list[tuple[str, list[str]]] = []
+        for argument in arguments:
+            if argument.startswith("-"):
+                flag, equals, value = argument.lstrip("-").partition("=")
+                found.append((flag, [value] if equals else []))
+            elif found:
+                found[-1][1].append(argument)
+        return found
+
+    def _is_list(self, name: str) -> bool:
+        """Whether commas separate the values of a flag."""
+        about = self.about(name).lower()
+        is_list = isinstance(self._values[name].parser, absl_flags.ListParser)
+        return is_list or "separated by commas" in about or "comma-separated" in about
 
     def _further_unknown(self, name: str, arguments: Sequence[str]) -> list[str]:
         """The unknown flags among arguments besides the first one; only a few of many."""
@@ -254,7 +282,7 @@ class Flags:
 
         owners = other_programs.having(name)
         elsewhere = f"; it is a flag of {', '.join(owners)}" if owners else ""
-        meant = other_names.question(other_names.similar(name, self.names()), "--")
+        meant = question(other_names.similar(name, [*self.names(), *_OF_ALL]), prefix="--")
         return (
             f"{reason}{elsewhere}{meant}" if elsewhere or meant else f"{reason}; --help lists them"
         )

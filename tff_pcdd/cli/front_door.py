@@ -81,5 +81,6 @@ def version() -> str:
 
 
 def _fail(name: str) -> NoReturn:
-    print(f"tff-pcdd: error: {shown(name)}: {one_of(name, PROGRAMS)}", file=sys.stderr)
+    names = (*PROGRAMS, "--help", "--version")
+    print(f"tff-pcdd: error: {shown(name)}: {one_of(name, names)}", file=sys.stderr)
     sys.exit(2)

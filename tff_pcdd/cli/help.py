@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tff_pcdd import other_names
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, question
 from tff_pcdd.settings import describe, registries
 from tff_pcdd.training import ExperimentConfig, RunOptions
 
@@ -156,7 +156,7 @@ def part(flags: Flags, topic: str) -> str:
     if not found:
         known = [*flags.names(), *flags.groups]
         known += itertools.chain(*(registry.names() for registry in _registries(flags)))
-        meant = other_names.question(other_names.similar(name, known), "--help=")
+        meant = question(other_names.similar(name, known), prefix="--help=")
         advice = meant or "; --help lists all names"
         reason = f"--help={topic}: there is nothing of that name{advice}"
         raise SettingError("", None, reason)

@@ -9,7 +9,7 @@ from typing import Any
 from tff_pcdd import methods, other_names
 from tff_pcdd.cli import compare, experiments
 from tff_pcdd.cli.flags import Flags
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, question
 from tff_pcdd.experiment.refusals import Refusals
 from tff_pcdd.federated import client_optimizers
 from tff_pcdd.methods import head_calibration
@@ -62,7 +62,7 @@ def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) 
                 f"must be a flag of tasks.train that may differ between runs of "
                 f"{', '.join(algorithms)}, with its values, such as "
                 f"--grid=client_learning_rate=0.01,0.05"
-                f"{other_names.question(meant, '--grid=')}",
+                f"{question(meant, prefix='--grid=')}",
             )
         # Each value names a folder, and runs may continue with another path.
         if name in paths or any("/" in value for value in given):

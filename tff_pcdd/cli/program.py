@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from absl import flags as absl_flags
 
 from tff_pcdd import heavy, machine, outputs, stack, stages
-from tff_pcdd.cli import flagfiles, help, messages, own_modules, signals
+from tff_pcdd.cli import flagfiles, front_door, help, messages, own_modules, signals
 from tff_pcdd.cli.flags import Flags, as_typed
 from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images
@@ -109,6 +109,10 @@ def _run(
         if topic is not None:
             with outputs.printing(name):
                 print(help.text(flags, doc, topic))
+            sys.exit(0)
+        if "--version" in argv[1:] and "version" not in flags:
+            with outputs.printing(name):
+                print(front_door.version())
             sys.exit(0)
         flags.parse()
     except absl_flags.Error as error:

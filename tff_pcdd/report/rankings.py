@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tff_pcdd import files, tables
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, nearest, question
 from tff_pcdd.report import ranking_picture, ranking_tables, settings_table
 from tff_pcdd.report.ranking_tables import MEASURES
 from tff_pcdd.results import comparison, ranks
@@ -158,7 +158,8 @@ def summarize(
     """
     for measure in measures:
         if measure not in MEASURES:
-            reason = f"{measure} is not one of {', '.join(MEASURES)}"
+            meant = question(nearest(measure, MEASURES))
+            reason = f"{measure} is not one of {', '.join(MEASURES)}{meant}"
             raise SettingError("measures", ",".join(measures), reason)
     federations = read(comparison_dirs)
     # Default measures may be missing; requested ones may not.

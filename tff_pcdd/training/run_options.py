@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tff_pcdd.diagnostics import names as known_diagnostics
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, nearest, question
 from tff_pcdd.experiment.compute import ComputeOptions
 from tff_pcdd.settings import check_options, option, part, selection, split_names
 from tff_pcdd.training import trackers
@@ -75,7 +75,8 @@ class RunOptions:
                 raise SettingError(
                     "diagnostics",
                     self.diagnostics,
-                    f"{name!r} is not one of {', '.join(known_diagnostics())}",
+                    f"{name!r} is not one of {', '.join(known_diagnostics())}"
+                    f"{question(nearest(name, known_diagnostics()))}",
                 )
         trackers.check(self.tracker_names(), self.tracking or "")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tff_pcdd import files
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, nearest, question
 from tff_pcdd.experiment.history import Row
 from tff_pcdd.training.callbacks import Callback
 from tff_pcdd.training.file_names import WANDB_RECORD
@@ -107,7 +107,9 @@ def check(names: list[str], given: str) -> None:
     """
     for name in names:
         if name not in TRACKERS:
-            reason = f"{name!r} is not one of {', '.join(TRACKERS)}"
+            reason = (
+                f"{name!r} is not one of {', '.join(TRACKERS)}{question(nearest(name, TRACKERS))}"
+            )
             raise SettingError("tracking", given, reason)
         if importlib.util.find_spec(name) is None:
             reason = f"the package {name} is not installed; the extra [tracking] contains it"

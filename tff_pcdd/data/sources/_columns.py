@@ -20,7 +20,7 @@ from tff_pcdd.data.sources._numerals import (
     with_points,
 )
 from tff_pcdd.data.sources._tasks import one_hot_hint
-from tff_pcdd.errors import DataError, did_you_mean
+from tff_pcdd.errors import DataError, nearest, question
 
 
 class Columns:
@@ -91,7 +91,7 @@ class Columns:
                 f"{self.place}: column {name!r} is missing, there are {there}; "
                 + (one_hot_hint(self._columns, name) or f"; {setting} can name another")[2:]
                 + self._separator_hint()
-                + did_you_mean(map(str, self._columns), name)
+                + question(nearest(name, map(str, self._columns)))
             )
         return self._columns[name]
 

@@ -61,7 +61,7 @@ from tff_pcdd.data.sources._own import (
 from tff_pcdd.data.sources._places import check_data_file
 from tff_pcdd.data.sources._table_files import SUFFIXES, holds_parquet, read_columns
 from tff_pcdd.data.sources._tasks import refuse_boxes
-from tff_pcdd.errors import DataError, SettingError, did_you_mean
+from tff_pcdd.errors import DataError, SettingError, nearest, question
 from tff_pcdd.settings import option
 
 _ALL = "all"
@@ -400,7 +400,7 @@ class Table(OwnImages, MissingValues):
         """Refuses columns of categories that are no inputs."""
         for name in self._categorical():
             if name not in features:
-                reason = f"{name!r} is not one of feature_columns{did_you_mean(features, name)}"
+                reason = f"{name!r} is not one of feature_columns{question(nearest(name, features))}"
                 raise SettingError("categorical_columns", self.categorical_columns, reason)
 
     def _split_role(self) -> str:
