@@ -129,6 +129,12 @@ OTHERS = [
         ["--algorithms=fedavg,", "fedgela"],
         "unexpected argument 'fedgela'; write --algorithms=fedavg,fedgela\n",
     ),
+    ("compare", ["--seeds=0,0"], "--seeds=0,0: name each seed once\n"),
+    (
+        "compare",
+        ["--algorithms=fedavg,fedmr,fedavg"],
+        "--algorithms=fedavg,fedmr,fedavg: name each method once\n",
+    ),
     ("compare", ["--seeds=0,x"], "--seeds=0,x: must be integers from 0"),
     ("compare", ["--seeds=-1"], "--seeds=-1: must be integers from 0"),
     ("compare", ["--seeds="], "--seeds: is required"),

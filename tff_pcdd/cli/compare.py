@@ -74,7 +74,7 @@ def read_algorithms(flags: Flags) -> list[str]:
     """The methods of the comparison.
 
     Raises:
-        SettingError: a method is unknown, or none is given.
+        SettingError: a method is unknown or is there twice, or none is given.
     """
     given = flags.required("algorithms")
     baselines = [name for name in methods.names() if methods.get(name).baseline]
@@ -92,6 +92,8 @@ def read_algorithms(flags: Flags) -> list[str]:
         choices = one_of(unknown[0], methods.names(), *unknown[1:])
         reason = f"there is no {', '.join(unknown)}; {choices}"
         raise SettingError("algorithms", ",".join(given), reason)
+    if len({*given}) < len(given):
+        raise SettingError("algorithms", ",".join(given), "name each method once")
     return [*given, *added]
 
 

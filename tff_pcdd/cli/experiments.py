@@ -220,13 +220,16 @@ def read_seeds(flags: Flags, name: str = "seeds") -> list[int]:
     """The values of `--seeds`, or of another flag with seeds.
 
     Raises:
-        SettingError: a value is not a whole number from 0, or none is given.
+        SettingError: a value is not a whole number from 0 or is there twice, or none is given.
     """
     given = flags.required(name)
     # Longer ones would be refused too, but Python does not convert thousands of digits.
     if not all(seed.isdecimal() and len(seed) < 20 for seed in given):
         raise SettingError(name, ",".join(given), "must be integers from 0, such as 0,1,2")
-    return [int(seed) for seed in given]
+    seeds = [int(seed) for seed in given]
+    if len({*seeds}) < len(seeds):
+        raise SettingError(name, ",".join(given), "name each seed once")
+    return seeds
 
 
 def failed_runs(program: str, failures: Sequence[str], number: int, *directories: str) -> str:

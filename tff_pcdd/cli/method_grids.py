@@ -85,8 +85,6 @@ def read(flags: Flags) -> dict[str, Grid]:
         SettingError: as `parse`, or a flag fixes what the grid varies.
     """
     algorithms = compare.read_algorithms(flags)
-    if len(set(algorithms)) < len(algorithms):
-        raise SettingError("algorithms", ",".join(algorithms), "name each method once")
     given = parse(flags, algorithms, fixed=("rounds",))
     own = {name for name in given if flags.settings[name].chosen_by in _OF_METHODS}
     common = {name: values for name, values in given.items() if name not in own}
