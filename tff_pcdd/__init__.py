@@ -40,6 +40,8 @@ views.provide(
         "features": "tff_pcdd.export.live.features",
         "predict": "tff_pcdd.export.live.predict",
         "federation_html": "tff_pcdd.report.notebook.federation",
+        "report": "tff_pcdd.report.writing.write_report",
+        "report_at_end": "tff_pcdd.report.writing.write_automatically",
         "run_html": "tff_pcdd.report.notebook.run",
     }
 )

@@ -217,7 +217,7 @@ def test_a_report_takes_less_than_two_seconds(tmp_path):
 def finished(monkeypatch):
     """Runs finish at once."""
 
-    def run_experiment(config, output_dir, options, *, callbacks, overwrite):
+    def run_experiment(config, output_dir, options, *, callbacks, overwrite, report):
         summary = make_run(pathlib.Path(output_dir), algorithm=config.algorithm)
         return {**summary, "ga_best": 90.0}
 

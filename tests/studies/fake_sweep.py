@@ -52,7 +52,7 @@ class Training:
         self.classes = tuple("0123456789")
         self.trained_on = 0
 
-    def __call__(self, config, folder, options=None, *, overwrite, label, pause_after=None):
+    def __call__(self, config, folder, options=None, *, overwrite, label, pause_after=None, report):
         name = str(folder.relative_to(self.directory))
         if name in self.dies:
             raise KeyboardInterrupt

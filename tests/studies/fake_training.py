@@ -22,7 +22,7 @@ MEET = 40, 41
 PRINTS, LINES = 50, 5000
 
 
-def run_experiment(config, folder, options, *, overwrite, label, callbacks):
+def run_experiment(config, folder, options, *, overwrite, label, callbacks, report):
     """Writes what a run writes, and the processes that have tried to compute it."""
     assert "ray" not in sys.modules
     folder.mkdir(parents=True, exist_ok=True)

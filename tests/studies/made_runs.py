@@ -26,7 +26,7 @@ def replace_training(monkeypatch, outcome):
 
     folders = []
 
-    def run_experiment(config, folder, options=None, *, overwrite=False, label=""):
+    def run_experiment(config, folder, options=None, *, overwrite=False, label="", report):
         folders.append(folder)
         return write_run(config, folder, **outcome(config))
 

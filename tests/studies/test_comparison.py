@@ -433,7 +433,7 @@ def test_a_directory_that_cannot_be_written_to_is_noticed_first(computed, tmp_pa
 def test_terminal_tables_and_page_have_the_same_findings(monkeypatch, tmp_path):
     """FedGELA has a linear layer before its head, and one run has failed."""
 
-    def run_experiment(config, folder, options=None, *, overwrite=False, label=""):
+    def run_experiment(config, folder, options=None, *, overwrite=False, label="", report):
         if (config.algorithm, config.seed) == ("fedavg", 1):
             raise ArithmeticError("one")
         return make_run(folder, seed=config.seed, algorithm=config.algorithm)

@@ -325,7 +325,7 @@ def computed(monkeypatch):
 
 
 def test_a_run_in_a_process_reports_stages_and_messages(computed):
-    def train(config, folder, options, *, overwrite, label, callbacks):
+    def train(config, folder, options, *, overwrite, label, callbacks, report):
         stages.enter("loading data")
         logging.warning("%s is unusual", label)
         return {"seed": config.seed}

@@ -45,6 +45,7 @@ def test_what_a_run_writes(unbroken):
         "confusion.npz",
         "metrics.csv",
         "plots",
+        "report.html",
         "summary.json",
         "tensorboard",
     ]

@@ -1,19 +1,22 @@
 """What a simulation, a run and a federation show in Python: clients, models, pictures, one line."""
 
 import csv
+import errno
 import html
 import importlib
 import json
+import os
 import re
+import shutil
 
 import numpy as np
 import pytest
 
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, metrics
-from tff_pcdd import data, methods, views
+from tff_pcdd import data, files, methods, views
 from tff_pcdd.studies import Comparison
-from tff_pcdd.training import History, Run, callbacks, restore_run
+from tff_pcdd.training import History, Run, callbacks, restore_run, run_experiment
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 
@@ -141,6 +144,41 @@ def frame(shown):
     return page
 
 
+def test_an_experiment_ends_with_its_page(unbroken, options, caplog, tmp_path):
+    """Without computing anything: the run has finished."""
+    directory = tmp_path / "run"
+    shutil.copytree(unbroken, directory)
+    page = directory / "report.html"
+    page.unlink(missing_ok=True)
+    summary = run_experiment(CONFIG, directory, options, report=False)
+    assert not page.exists()
+    assert run_experiment(CONFIG, directory, options) == summary
+    assert f"{summary['ga_final']:.1f}" in page.read_text()
+    assert not caplog.records
+
+
+def test_an_experiment_succeeds_without_its_page(unbroken, options, monkeypatch, caplog, tmp_path):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    directory = tmp_path / "run"
+    shutil.copytree(unbroken, directory)
+    (directory / "report.html").unlink(missing_ok=True)
+    monkeypatch.setattr(files, "write_atomically", fail)
+    assert run_experiment(CONFIG, directory, options)["rounds"] == CONFIG.training.rounds
+    assert caplog.records[-1].getMessage().startswith("report.html was not written: ")
+
+
+def test_a_run_writes_its_page_if_it_is_asked(unbroken, options, tmp_path):
+    directory = tmp_path / "run"
+    shutil.copytree(unbroken, directory)
+    (directory / "report.html").unlink(missing_ok=True)
+    run = restore_run(CONFIG, directory, options)
+    assert not (directory / "report.html").exists()
+    assert run.report() == directory / "report.html"
+    assert (directory / "report.html").read_text().startswith("<!doctype html>")
+
+
 def test_a_notebook_shows_the_figures_and_curves_of_a_run(run, unbroken, options, tmp_path):
     page = frame(run._repr_html_())
     ga = json.loads((unbroken / "summary.json").read_text())["ga_final"]
@@ -175,6 +213,8 @@ def test_what_is_shown_by_rooms_above_exists():
         "keras_model",
         "predict",
         "federation_html",
+        "report",
+        "report_at_end",
         "run_html",
     }
     for function in views._functions.values():

@@ -42,7 +42,9 @@ def main(flags: Flags) -> None:
     from tff_pcdd.training import run_experiment
 
     callbacks = report.live(report_every, output_dir)
-    summary = run_experiment(config, output_dir, options, callbacks=callbacks, overwrite=overwrite)
+    summary = run_experiment(
+        config, output_dir, options, callbacks=callbacks, overwrite=overwrite, report=False
+    )
     page = report.write_automatically(flags, run_dir=output_dir)
     names = ("ga_final", "ga_best", "pa_final", "pa_before_final")
     ga, best, pa, before = (tables.percent(summary[name]) for name in names)

@@ -186,5 +186,6 @@ def compute(
         overwrite=overwrite,
         label=label,
         callbacks=[Report(sender)],
+        report=False,
         **run.limits,
     )

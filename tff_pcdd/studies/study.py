@@ -391,6 +391,7 @@ class ThisProcess:
                 self._options,
                 overwrite=overwrite,
                 label=label,
+                report=False,
                 **run.limits,
             )
         except Exception as error:

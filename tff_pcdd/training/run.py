@@ -475,6 +475,16 @@ class Run:
         )
         return figure
 
+    def report(self) -> Path:
+        """Writes report.html, the page of the programs, into the directory, and returns its path.
+
+        Raises:
+            SettingError: nothing has been trained yet.
+            DataError: a file of the run is damaged.
+            WriteError: the page cannot be written.
+        """
+        return views.make("report", run_dir=self.directory).path
+
     def __repr__(self) -> str:
         return (
             f"Run({self.simulation.title}: round {self.simulation.round} of {self.last_round}, in "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import files, heavy, stages
+from tff_pcdd import files, heavy, stages, views
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.training import run_directory, warm_start
 from tff_pcdd.training.run_directory import check_directory, fewer_rounds, finished_summary
@@ -16,6 +17,8 @@ from tff_pcdd.training.run_options import RunOptions
 if TYPE_CHECKING:
     from tff_pcdd.data import Federation
     from tff_pcdd.training.callbacks import Callback
+
+_logger = logging.getLogger(__name__)
 
 
 def run_experiment(
@@ -28,6 +31,7 @@ def run_experiment(
     federation: Federation | None = None,
     callbacks: Sequence[Callback] = (),
     pause_after: int | None = None,
+    report: bool = True,
 ) -> dict[str, Any]:
     """Runs or resumes an experiment in a directory; if it has finished, only reads its summary.
 
@@ -46,6 +50,7 @@ def run_experiment(
         callbacks: callbacks in addition to the built-in ones.
         pause_after: the round after which training pauses, with a checkpoint, if the run does not
             end before.
+        report: write report.html when the run has finished; if that fails, warn.
 
     Returns:
         The summary, as in summary.json; only {"paused": ROUND} if the run has paused.
@@ -86,6 +91,10 @@ def run_experiment(
         with run.simulation:
             summary = run.train(overwrite=overwrite)
         stages.leave()
+    if report and "paused" not in summary:
+        _, failure = views.make("report_at_end", run_dir=directory)
+        if failure:
+            _logger.warning("report.html was not written: %s", failure)
     return summary
 
 
