@@ -110,7 +110,9 @@ def cell():
 )
 def test_it_installs_once_and_everything_fits(cell, source, run):
     variables = {} if source is None else {"TFF_PCDD_SOURCE": source}
-    printed, errors, asked = run(_CELLS.format(cell=cell), **variables)
+    printed, errors, asked = run(
+        _CELLS.format(cell=cell).replace("com/OWNER", "com/user"), **variables
+    )
     assert errors == ""
     assert json.loads(printed.splitlines()[-1]) == {
         "federated": stack.FEDERATED["tensorflow-federated"],
@@ -119,8 +121,22 @@ def test_it_installs_once_and_everything_fits(cell, source, run):
     }
     first, second = asked
     address = re.search(r"^REPOSITORY := (.+)$", (_ROOT / "Makefile").read_text(), re.M)[1]
-    assert first == ["install", "--quiet", source or f"git+{address}"]
+    assert first == ["install", "--quiet", source or f"git+{address.replace('OWNER', 'user')}"]
     assert second == [*stack.INSTALL.removeprefix("pip ").split(), "--quiet"]
+
+
+@pytest.mark.parametrize("in_clone", [True, False])
+def test_it_installs_the_clone_or_says_that_it_knows_no_address(in_clone, cell, run, tmp_path):
+    """Where `make address` has not been called, nothing is asked of github.com/OWNER."""
+    if in_clone:
+        (tmp_path / "tff_pcdd").mkdir()
+        (tmp_path / "tff_pcdd" / "stack.py").touch()
+    printed, errors, asked = run(cell.replace("github.com/user", "github.com/OWNER"))
+    if in_clone:
+        assert asked[0] == ["install", "--quiet", ".."]
+    elif "OWNER" in cell:
+        assert asked == []
+        assert "set TFF_PCDD_SOURCE to a clone" in printed + errors
 
 
 # What is reported is in tests/test_stack.
