@@ -291,7 +291,7 @@ def test_flatten_lists_what_applies():
         ({"shape": "circle", "side": 1.0}, "side", "^applies only with shape=square$"),
         ({"side": 10.0}, "side", "must be at most 9"),
         ({"page_width": 0}, "page_width", "must be at least 1"),
-        ({"width": 3}, "width", "^there is no such setting$"),
+        ({"width": 3}, "width", r"^there is no such setting; did you mean page_width\?$"),
         ({"private": "x"}, "private", "^there is no such setting$"),
         ({"label_text": "x", "extras": "label"}, "label_text", "^there is no such setting$"),
         ({"extras": "label,banner"}, "extras", "^choose one of frame, label$"),

@@ -62,6 +62,8 @@ def similar(name: str, known: Iterable[str]) -> list[str]:
         ['client_learning_rate']
         >>> similar("num_client", ["num_clients", "rounds"])
         ['num_clients']
+        >>> similar("scale", ["rounds", "fedgela_scale"])
+        ['fedgela_scale']
     """
     known = list(known)
     # A name with dashes, or one that switches a Boolean flag off.
@@ -72,4 +74,7 @@ def similar(name: str, known: Iterable[str]) -> list[str]:
         if plain in others.split() or plain.lower() in others.split()
     ]
     found = [flag for flag in meant if flag is not None]
-    return found[:1] or difflib.get_close_matches(plain[:100], known, n=3, cutoff=0.75)
+    close = difflib.get_close_matches(plain[:100], known, n=3, cutoff=0.75)
+    # The name of an option in Python, such as `mu` of FedProx, without its method.
+    owned = [flag for flag in known if flag.endswith(f"_{plain}")]
+    return found[:1] or close or (owned if len(owned) <= 3 else [])

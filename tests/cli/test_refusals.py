@@ -79,6 +79,7 @@ TRAIN = [
             "arch": "model",
             "gpu": "devices",
             "mu": "fedprox_mu",
+            "scale": "fedge_scale or --fedgela_scale or --fedloge_scale",
         }.items()
     ),
     (["fedavg"], "unexpected argument 'fedavg'; flags start with --\n"),
