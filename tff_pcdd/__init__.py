@@ -37,6 +37,7 @@ views.provide(
     {
         "clients": "tff_pcdd.training.clients_table.of",
         "keras_model": "tff_pcdd.export.live.keras_model",
+        "export": "tff_pcdd.export.export_run",
         "features": "tff_pcdd.export.live.features",
         "predict": "tff_pcdd.export.live.predict",
         "federation_html": "tff_pcdd.report.notebook.federation",

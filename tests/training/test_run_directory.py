@@ -43,7 +43,8 @@ def test_data_may_have_moved(tmp_path):
         (b'{"algorithm": "fedavg", "dataset": "digits"}', "config.json has no model"),
         (
             b'{"algorithm": "fedsgd", "dataset": "digits", "model": "mlp"}',
-            "config.json cannot be used: algorithm=fedsgd",
+            "config.json cannot be used: algorithm=fedsgd: nothing of that name is registered; "
+            "import its module or, if it is an object in Python, give the run's `config` and ",
         ),
         (
             b'{"algorithm": "fedavg", "dataset": "digits", "model": "mlp", "rounds": "many"}',

@@ -15,6 +15,7 @@ import pytest
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, metrics
 from tff_pcdd import data, files, methods, views
+from tff_pcdd.export import ExportOptions
 from tff_pcdd.studies import Comparison
 from tff_pcdd.training import History, Run, callbacks, restore_run, run_experiment
 
@@ -179,6 +180,15 @@ def test_a_run_writes_its_page_if_it_is_asked(unbroken, options, tmp_path):
     assert (directory / "report.html").read_text().startswith("<!doctype html>")
 
 
+def test_a_run_exports_its_models(run, tmp_path):
+    exported = run.export(tmp_path / "exported", ExportOptions(clients="3"))
+    assert [each.folder for each in exported] == ["global", "personal/3"]
+    assert exported[0].accuracy == pytest.approx(run.history[-1]["ga"])
+    with refuses("export_dir", "overwrite"):
+        run.export(tmp_path / "exported", ExportOptions(clients="3"))
+    assert run.export(tmp_path / "exported", ExportOptions(clients="3"), overwrite=True) == exported
+
+
 def test_a_notebook_shows_the_figures_and_curves_of_a_run(run, unbroken, options, tmp_path):
     page = frame(run._repr_html_())
     ga = json.loads((unbroken / "summary.json").read_text())["ga_final"]
@@ -209,6 +219,7 @@ def test_a_notebook_shows_who_holds_what(run):
 def test_what_is_shown_by_rooms_above_exists():
     assert set(views._functions) == {
         "clients",
+        "export",
         "features",
         "keras_model",
         "predict",

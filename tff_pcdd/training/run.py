@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from matplotlib.figure import Figure
 
+    from tff_pcdd.export import Exported, ExportOptions
+
 _logger = logging.getLogger(__name__)
 
 
@@ -474,6 +476,21 @@ class Run:
             self.history, self.title, has_global_model=has_global_model
         )
         return figure
+
+    def export(
+        self, export_dir: str | os.PathLike, options: ExportOptions | None = None, **further: Any
+    ) -> list[Exported]:
+        """As `tff_pcdd.export_run`, with the settings and the federation of this run.
+
+        Args:
+            export_dir: directory to which the models are written.
+            options: which models, and their formats.
+            **further: `round_number` and `overwrite`, as for `export_run`.
+        """
+        given = {"config": self.config, "federation": self.simulation.federation}
+        return views.make(
+            "export", self.directory, export_dir, options, self._options, **given, **further
+        )
 
     def report(self) -> Path:
         """Writes report.html, the page of the programs, into the directory, and returns its path.

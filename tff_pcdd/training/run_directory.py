@@ -316,9 +316,11 @@ def read_config(
         settings = {name: value for name, value in saved.items() if name != imports.KEY}
         config = ExperimentConfig.from_record({**settings, **given})
     except (SettingError, TypeError) as error:
-        raise SettingError(
-            "run_dir", run_dir, f"{CONFIG} cannot be used: {error!s:.350}"
-        ) from error
+        reason = f"{error!s:.350}"
+        if isinstance(error, SettingError) and error.reason.startswith("choose one of"):
+            reason = f"{error.given}: nothing of that name is registered; import its module or, if "
+            reason += "it is an object in Python, give the run's `config` and `federation`"
+        raise SettingError("run_dir", run_dir, f"{CONFIG} cannot be used: {reason}") from error
     imports.warn_of_changes(Path(run_dir), saved)
     unknown = sorted(named.keys() - given.keys())
     if unknown and not signature.is_signed(Path(run_dir), named):
