@@ -83,6 +83,16 @@ def test_names_are_sorted_and_lead_to_classes(registry):
     assert registry.create("circle") == circle(1.0)
 
 
+def test_an_undecorated_class_is_refused(registry):
+    class Shape(Component):
+        name = "shape"
+        size: float = option(1.0, "Its size.")
+
+    with refuses("shape", "^decorate Shape with @dataclasses.dataclass"):
+        registry.register(Shape)
+    assert registry.register(dataclasses.dataclass(frozen=True)(Shape)) is Shape
+
+
 def test_unknown_names_and_options_are_refused(registry):
     registry.register(make("square", "square_"))
     with refuses("shape", r"^choose one of square; did you mean square\?$"):

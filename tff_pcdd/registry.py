@@ -69,13 +69,18 @@ class Registry(Generic[C]):
         notebook's cell can be run again.
 
         Raises:
-            SettingError: the class has no name, or another class has the same name.
+            SettingError: the class has no name or is no dataclass with its options, or another
+                class has the same name.
         """
         if not cls.__module__.startswith(f"{self._package}."):
             # Loads the built-in components first, so that their names are known to be taken.
             self.classes()
         if not cls.name:
             raise SettingError(self.setting, None, f"{cls.__name__} needs a class attribute `name`")
+        # Decorated, an option without a default is no attribute, and another one its default.
+        if any(isinstance(value, dataclasses.Field) for value in vars(cls).values()):
+            reason = f"decorate {cls.__name__} with @dataclasses.dataclass(frozen=True), first"
+            raise SettingError(self.setting, cls.name, reason)
         known = self._classes.get(cls.name, cls)
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             place = f"{known.__module__}.{known.__qualname__}"

@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, rows
-from tff_pcdd import data, methods
+from tff_pcdd import data, methods, models
 from tff_pcdd.evaluation import metrics
 from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.accuracies import Groups, global_accuracies
@@ -47,6 +47,39 @@ def federation():
     ]
     spec = data.InputSpec("image", SHAPE, "float32", scale=1)
     return data.Federation("own", CLASSES, "xyz", spec, examples(11), examples(20), clients)
+
+
+class Losses(methods.Method):
+    """Returns what it is given in the place of a loss and metrics."""
+
+    name = "losses"
+
+    def __init__(self, returned):
+        super().__init__()
+        object.__setattr__(self, "returned", returned)
+
+    def loss(self, net, batch, client):
+        loss, metrics = super().loss(net, batch, client)
+        return self.returned(loss, metrics)
+
+
+@pytest.mark.parametrize(
+    ("returned", "found"),
+    [
+        (lambda loss, metrics: loss, "not SymbolicTensor"),
+        (lambda loss, metrics: (tf.fill([4], loss), metrics), r"not a tensor of shape \(4,\)"),
+        (lambda loss, metrics: (loss, metrics, 1), "not tuple"),
+    ],
+)
+def test_a_loss_that_is_none_is_explained(returned, found, federation):
+    config = ExperimentConfig(
+        method=Losses(returned), model=models.ModelConfig(KerasBackbone(flat))
+    )
+    reason = (
+        r"losses: its loss has to return a pair, the mean over the batch \(a scalar\) and a dict"
+    )
+    with pytest.raises(TypeError, match=f"{reason}[^\n]*{found}"):
+        Simulation(config, federation)
 
 
 @dataclasses.dataclass(frozen=True)
