@@ -204,11 +204,15 @@ def check_options(instance: Any) -> None:
     that is None was not given, as in flat settings.
 
     Raises:
-        SettingError: the first option whose value is of the wrong type or out of bounds, or a name
-            that no component has.
+        SettingError: the first option whose value is of the wrong type or out of bounds, a name
+            that no component has, or a part of another type.
     """
     for field in dataclasses.fields(instance):
         kind, value = field.metadata.get("kind"), getattr(instance, field.name)
+        if kind == "part" and not isinstance(value, field.metadata["cls"]):
+            of = field.metadata["cls"].__name__
+            text = f"must be a {of}, such as {type(instance).__name__}({field.name}={of}(…))"
+            raise SettingError(field.name, value, text)
         if kind == "choice" and not hasattr(value, "name"):
             object.__setattr__(instance, field.name, field.metadata["registry"].create(value))
         elif kind == "selection" and any(isinstance(each, str) for each in value):

@@ -14,12 +14,15 @@ from tff_pcdd import methods, models, runtime
 from tff_pcdd.data import DataConfig
 from tff_pcdd.evaluation import metrics
 from tff_pcdd.settings import build, describe, flat_name, flatten, option_fields
+from tff_pcdd.studies import compare
 from tff_pcdd.training import (
     ComputeOptions,
     EvaluationConfig,
     ExperimentConfig,
     RunOptions,
+    Simulation,
     TrainingConfig,
+    run_experiment,
 )
 
 DIRICHLET = {"partition": "dirichlet", "concentration": 0.3}
@@ -100,6 +103,17 @@ def test_components_are_named_in_constructors_too():
     ("make", "setting", "reason"),
     [
         (lambda: ExperimentConfig(method="fedgla"), "algorithm", "did you mean fedgela"),
+        (lambda: ExperimentConfig(model="mlp"), "model", r"must be a ModelConfig, such as Exper"),
+        (lambda: ExperimentConfig(training=3), "training", r"\(training=TrainingConfig\(…\)\)$"),
+        (lambda: Simulation("fedavg"), "config", "must be an ExperimentConfig: Exper"),
+        (lambda: run_experiment("fedavg", "/no"), "config", "must be an ExperimentConfig: Exper"),
+        (
+            lambda: run_experiment(ExperimentConfig(), "/no", {"progress": False}),
+            "options",
+            r"must be RunOptions, such as RunOptions\(progress=False\)",
+        ),
+        (lambda: compare(["fedavg"], "/no"), "config", "must be an ExperimentConfig: Exper"),
+        (lambda: compare({"a": ExperimentConfig()}, "/no"), "configs", "must be a sequence of"),
         (lambda: ExperimentConfig(method=3), "algorithm", "choose one of apfl, "),
         (lambda: ExperimentConfig(aggregator="means"), "aggregator", "did you mean mean"),
         (lambda: DataConfig(source="digit"), "dataset", "did you mean digits"),

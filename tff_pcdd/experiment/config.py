@@ -243,6 +243,17 @@ class EvaluationConfig:
         check_options(self)
 
 
+def check_is_config(value: Any) -> None:
+    """Refuses what is no configuration, such as the name of a method.
+
+    Raises:
+        SettingError: it is none.
+    """
+    if not isinstance(value, ExperimentConfig):
+        reason = 'must be an ExperimentConfig: ExperimentConfig.from_settings(algorithm="fedavg")'
+        raise SettingError("config", value, reason)
+
+
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig:
     """Everything that determines the results of an experiment.

@@ -30,7 +30,7 @@ from tff_pcdd.experiment.client_store import ClientStateStore, MemoryStore
 from tff_pcdd.experiment.cohort_data import pooled_data
 from tff_pcdd.experiment.cohorts import check_sampling, derive_seed, sample_cohort
 from tff_pcdd.experiment.compute import ComputeOptions
-from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.config import ExperimentConfig, check_is_config
 from tff_pcdd.experiment.initial_weights import InitialWeights, as_trained
 from tff_pcdd.experiment.model_evaluation import Answers, ModelEvaluation, as_arrays
 from tff_pcdd.experiment.nonfinite import NonfiniteLog
@@ -85,6 +85,7 @@ class Simulation:
         compute: ComputeOptions | None = None,
         store: Callable[[Callable[[int], Any]], ClientStateStore] = MemoryStore,
     ):
+        check_is_config(config)
         self.config = config
         self._compute = compute or ComputeOptions()
         self._compute.runtime.prepare()

@@ -13,6 +13,7 @@ from etils import epy
 
 from tff_pcdd import files, stages
 from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.experiment.config import check_is_config
 from tff_pcdd.findings import Finding
 from tff_pcdd.results import compared
 from tff_pcdd.results.answers import UNTUNED, Tuning
@@ -131,6 +132,12 @@ def plan(
     """
     directory = Path(output_dir)
     by_folder = configs if isinstance(configs, Mapping) else {"": configs}
+    for group in by_folder.values():
+        for config in group if isinstance(group, Sequence) else [group]:
+            check_is_config(config)
+        if not isinstance(group, Sequence):
+            reason = "must be a sequence of them, one for each method and seed of a partition"
+            raise SettingError("configs", group, reason)
     partitions = {group[0].data.partition.describe() for group in by_folder.values()}
     if len(partitions) < len(by_folder):
         raise SettingError("partitions", None, "name each partition once")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import files, heavy, stages, views
-from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.errors import SettingError
+from tff_pcdd.experiment.config import ExperimentConfig, check_is_config
 from tff_pcdd.training import run_directory, warm_start
 from tff_pcdd.training.run_directory import check_directory, fewer_rounds, finished_summary
 from tff_pcdd.training.run_options import RunOptions
@@ -61,6 +62,10 @@ def run_experiment(
         DataError: the data cannot be read, or no checkpoint of the run can be used.
         WriteError: a result cannot be written. The next call continues from the last checkpoint.
     """
+    check_is_config(config)
+    if not isinstance(options, RunOptions | None):
+        reason = "must be RunOptions, such as RunOptions(progress=False)"
+        raise SettingError("options", options, reason)
     directory = Path(output_dir)
     summary = finished_result(
         config, directory, options, overwrite=overwrite, pause_after=pause_after
