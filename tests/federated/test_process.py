@@ -13,6 +13,7 @@ from tests.data.refusals import refuses
 from tff_pcdd import data, layers, methods
 from tff_pcdd.federated import SGD, TrainingSpec, build_process
 from tff_pcdd.federated.records import ClientData
+from tff_pcdd.training import ExperimentConfig
 
 CLASSES, DIM = 4, 16
 SIZES = (7, 3, 12)
@@ -342,3 +343,8 @@ def test_phi_enters_the_loss_of_fedgela(fedgela):
 
 def test_first_weights_are_a_function_of_the_seed(simulation, fedavg):
     support.assert_trees_equal(fedavg.initialize(), build_process(training_spec()).initialize())
+
+
+def test_what_is_no_spec_is_refused():
+    with refuses("spec", r"^must be a TrainingSpec, such as Simulation\(config\)\.spec$"):
+        build_process(ExperimentConfig())

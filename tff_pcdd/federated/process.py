@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow_federated as tff
 
 from tff_pcdd import stages
+from tff_pcdd.errors import SettingError
 from tff_pcdd.federated import aggregators
 from tff_pcdd.federated.aggregators import Aggregator, TffAggregator
 from tff_pcdd.federated.evaluation import personal_epochs
@@ -104,9 +105,11 @@ def build_process(
         A `FederatedProcess`.
 
     Raises:
-        SettingError: the aggregator cannot be used with the method or the size of the cohort, or an
-            optimizer cannot be used with the method.
+        SettingError: `spec` is no TrainingSpec, the aggregator cannot be used with the method or
+            the size of the cohort, or an optimizer cannot be used with the method.
     """
+    if not isinstance(spec, TrainingSpec):
+        raise SettingError("spec", spec, "must be a TrainingSpec, such as Simulation(config).spec")
     if not spec.server_optimizer.adds_change:
         spec.server_optimizer.check(spec.method, upload_of(spec))
     spec.optimizer.check(spec.method)
