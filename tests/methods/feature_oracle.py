@@ -110,6 +110,48 @@ class FedDecorr(FedAvg):
         return loss
 
 
+class _WeightedPrototypes(_Prototypes):
+    """Prototypes are means over all samples of the cohort."""
+
+    def collect(self, cohort, found):
+        for c, means in self.means(cohort, found).items():
+            if means:
+                total = sum(count for _, count in means)
+                self.prototypes[c] = sum(mean * count for mean, count in means) / total
+
+
+class FedMR(_WeightedPrototypes):
+    """Decorrelated features of each class, nearer to their prototype than to the others."""
+
+    def intra(self, h, y):
+        norms = []
+        for c in np.unique(y):
+            own = h[y == c]
+            if len(own) > 1:
+                centred = own - own.mean(axis=0)
+                products = centred.T @ centred
+                scale = np.sqrt(np.diag(products) / (len(own) - 1) + 1e-8)
+                norms.append(((products / scale / scale[:, None] / (len(own) - 1)) ** 2).sum())
+        return np.mean(norms) if norms else 0.0
+
+    def inter(self, h, y):
+        known, margins = sorted(self.prototypes), []
+        for i in (c for c in np.unique(y) if c in known):
+            gaps = {c: length(h[y == i] - self.prototypes[c], 1) for c in known}
+            for j in (c for c in known if c != i):
+                difference = gaps[i] - gaps[j]
+                margins.append((difference * (difference.real > 0)).mean())
+        return np.mean(margins) if margins else 0.0
+
+    def loss(self, client, x, y):
+        def loss(v):
+            h = features(v, x, True)
+            terms = self.options["mu1"] * self.intra(h, y) + self.options["mu2"] * self.inter(h, y)
+            return cross_entropy(h @ v["W"] + v["b"], y) + terms
+
+        return loss
+
+
 class FedProto(_Prototypes):
     """Nothing but prototypes is shared; every client that has a class counts once."""
 
@@ -155,7 +197,7 @@ class FedProto(_Prototypes):
         return self.options.get("candidates") == "all" or counts(client)[label] > 0
 
 
-class FedProc(_Projected, _Prototypes):
+class FedProc(_Projected, _WeightedPrototypes):
     """Contrast with the prototypes first, cross-entropy at the end."""
 
     def represent(self, v, x, training):
@@ -178,12 +220,6 @@ class FedProc(_Projected, _Prototypes):
             return share * contrast + (1 - share) * plain
 
         return loss
-
-    def collect(self, cohort, found):
-        for c, means in self.means(cohort, found).items():
-            if means:
-                total = sum(count for _, count in means)
-                self.prototypes[c] = sum(mean * count for mean, count in means) / total
 
 
 class FedLoGe(FedAvg):
@@ -212,11 +248,11 @@ class FedLoGe(FedAvg):
         if tuned:
             own, y = inputs(client), np.array(LABELS[client], int)
 
-            def loss(v):
-                return cross_entropy(features(v, own, False) @ v["V"] + v["c"], y)
+            def loss(x, y):
+                return lambda v: cross_entropy(features(v, x, False) @ v["V"] + v["c"], y)
 
             epochs = self.options["finetune_epochs"]
-            values = train(values, ["V", "c"], loss, epochs, statistics_of=(), x=own)
+            values = train(values, ["V", "c"], loss, epochs, own, y, statistics_of=())
         return features(values, x, False) @ values["V"] + values["c"]
 
 
@@ -278,11 +314,8 @@ class FedETF(FedAvg):
         return lambda v: cross_entropy(self.logits(v, x, True)[:, held] + prior, position)
 
     def tune(self, client, values, x, y):
-        def plain(v):
-            return cross_entropy(self.logits(v, x, True), y)
-
         values, epochs = self.local(client, values, x, y), self.options["finetune_epochs"]
         for _ in range(self.options["finetune_cycles"]):
-            values = train(values, ["F"], plain, epochs, x=x, rate=0.1, plain=True)
-            values = train(values, ["P", "p"], plain, epochs, x=x, rate=0.05)
+            values = train(values, ["F"], self.plain, epochs, x, y, rate=0.1, plain=True)
+            values = train(values, ["P", "p"], self.plain, epochs, x, y, rate=0.05)
         return values

@@ -11,6 +11,7 @@ from tests.methods.numpy_network import (
     HEAD,
     MOMENTUM,
     RATE,
+    batches,
     counts,
     cross_entropy,
     gradient,
@@ -57,14 +58,14 @@ class FedSOL(FedAvg):
     def local(self, client, values, x, y):
         names, heat = (*BACKBONE, *HEAD), self.options["temperature"]
         chosen = HEAD if self.options.get("perturb") == "head" else names
-        plain = self.loss(client, x, y)
-        received = self.logits(values, x, False) / heat
         v, speed = dict(values), dict.fromkeys(names, 0.0)
-        for _ in range(EPOCHS if len(x) else 0):
-            away = {
-                n: gradient(lambda m: divergence(received, self.logits(m, x, True) / heat), v, n)
-                for n in chosen
-            }
+        for rows, labels in EPOCHS * batches(x, y):
+            plain, received = self.loss(client, rows, labels), self.logits(values, rows, False)
+
+            def departure(v, x=rows, received=received):
+                return divergence(received / heat, self.logits(v, x, True) / heat)
+
+            away = {n: gradient(departure, v, n) for n in chosen}
             length = np.sqrt(sum((g**2).sum() for g in away.values()))
             moved = dict(v)
             for n in chosen:
@@ -72,7 +73,7 @@ class FedSOL(FedAvg):
                 strength = far / np.maximum(np.sqrt((far**2).sum(axis=-1, keepdims=True)), 1e-12)
                 moved[n] = v[n] + self.options["rho"] * strength * away[n] / max(length, 1e-12)
             slopes = {n: gradient(plain, moved, n) for n in names}
-            move_averages(v, x)
+            move_averages(v, rows)
             for n in names:
                 speed[n] = MOMENTUM * speed[n] + slopes[n] + DECAY * v[n]
                 v[n] = v[n] - RATE * speed[n]

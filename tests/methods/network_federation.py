@@ -1,5 +1,8 @@
 """A federation of the package on the network of `numpy_network`, with that module's names."""
 
+import contextlib
+from unittest import mock
+
 import numpy as np
 import tensorflow as tf
 
@@ -7,7 +10,8 @@ from tests import support
 from tests.methods import numpy_network
 from tests.methods.federation import Federation
 from tff_pcdd import data, layers, methods
-from tff_pcdd.federated import SGD, TrainingSpec
+from tff_pcdd.draws import fold_in
+from tff_pcdd.federated import SGD, TrainingSpec, local_training
 
 # Names of the package's pieces in the oracle: kernel and bias of dense layers, in order.
 PIECES = {
@@ -23,6 +27,19 @@ PIECES = {
     "weights": [f"u_{name}" for name in (*numpy_network.BACKBONE, *numpy_network.HEAD)],
     "previous": [f"previous_{name}" for name in (*numpy_network.BACKBONE, *numpy_network.HEAD)],
 }
+
+
+class _InOrder(Federation):
+    """A federation whose clients take their samples in the order in which they are stored."""
+
+    @contextlib.contextmanager
+    def _mode(self):
+        with super()._mode(), mock.patch.object(local_training, "_order", _stored_order):
+            yield
+
+
+def _stored_order(num_samples, phase_seed, epoch):
+    return tf.range(num_samples), fold_in(phase_seed, epoch)
 
 
 def _server_samples(number):
@@ -56,7 +73,7 @@ def network_federation(name, **options):
         input_spec=data.InputSpec("image", (1, 1, oracle.INPUTS), "float32"),
         optimizer=SGD(oracle.RATE, oracle.MOMENTUM, oracle.DECAY, clip_norm=0.0),
         local_epochs=oracle.EPOCHS,
-        batch_size=8,
+        batch_size=oracle.BATCH,
     )
     parts = [
         {
@@ -65,7 +82,7 @@ def network_federation(name, **options):
         }
         for k in oracle.EVERYBODY
     ]
-    return Federation(spec, parts)
+    return _InOrder(spec, parts)
 
 
 def _names(net):

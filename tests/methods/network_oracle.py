@@ -3,6 +3,8 @@
 A class holds what server and clients know, and changes FedAvg where its paper does.
 """
 
+import functools
+
 import numpy as np
 
 from tests.methods.numpy_network import (
@@ -14,6 +16,7 @@ from tests.methods.numpy_network import (
     MOMENTUM,
     RATE,
     STATISTICS,
+    batches,
     counts,
     cross_entropy,
     features,
@@ -49,9 +52,13 @@ class FedAvg:
         """The local loss as a function of the values."""
         return lambda v: cross_entropy(self.logits(v, x, True), y)
 
+    def batch_loss(self, client):
+        """The local loss as a function of a batch."""
+        return functools.partial(self.loss, client)
+
     def local(self, client, values, x, y):
         names = [n for n in (*self.averaged, *self.kept) if n not in self.frozen()]
-        return train(values, names, self.loss(client, x, y), EPOCHS, x=x)
+        return train(values, names, self.batch_loss(client), EPOCHS, x, y)
 
     def frozen(self):
         """What is kept and yet not trained."""
@@ -84,9 +91,11 @@ class FedAvg:
     def tune(self, client, values, x, y):
         """The personal model's local epochs, by default plain cross-entropy on everything."""
         names = [n for n in (*self.averaged, *self.kept) if n not in self.frozen()]
-        return train(
-            values, names, lambda v: cross_entropy(self.logits(v, x, True), y), EPOCHS, x=x
-        )
+        return train(values, names, self.plain, EPOCHS, x, y)
+
+    def plain(self, x, y):
+        """The cross-entropy of a batch as a function of the values."""
+        return lambda v: cross_entropy(self.logits(v, x, True), y)
 
     def personal(self, client, x, tuned):
         """Logits of a client's personal model."""
@@ -131,7 +140,7 @@ class FedBN(FedAvg):
     kept = ("scale", "offset", *STATISTICS)
 
     def local(self, client, values, x, y):
-        return train(values, [*BACKBONE, *HEAD], self.loss(client, x, y), EPOCHS, x=x)
+        return train(values, [*BACKBONE, *HEAD], self.batch_loss(client), EPOCHS, x, y)
 
     tune = local
 
@@ -149,15 +158,15 @@ class FedRep(FedPer):
     weighting = "uniform"
 
     def head_only(self, values, x, y, epochs):
-        def loss(v):
-            return cross_entropy(features(v, x, False) @ v["W"] + v["b"], y)
+        def loss(x, y):
+            return lambda v: cross_entropy(features(v, x, False) @ v["W"] + v["b"], y)
 
-        return train(values, HEAD, loss, epochs, statistics_of=(), x=x)
+        return train(values, HEAD, loss, epochs, x, y, statistics_of=())
 
     def local(self, client, values, x, y):
         body = self.options["body_epochs"]
         values = self.head_only(values, x, y, max(1, EPOCHS - body))
-        return train(values, BACKBONE, self.loss(client, x, y), body, x=x)
+        return train(values, BACKBONE, self.batch_loss(client), body, x, y)
 
     def tune(self, client, values, x, y):
         return self.head_only(values, x, y, EPOCHS)
@@ -170,7 +179,7 @@ class FedBABU(FedAvg):
     def tune(self, client, values, x, y):
         names = {"full": [*BACKBONE, *HEAD], "head": HEAD, "body": BACKBONE}
         chosen = names[self.options["finetune"]]
-        return train(values, chosen, self.loss(client, x, y), EPOCHS, x=x)
+        return train(values, chosen, self.batch_loss(client), EPOCHS, x, y)
 
 
 class FedRoD(FedAvg):
@@ -233,6 +242,12 @@ class LogitAdjust(FedAvg):
         return lambda v: cross_entropy(self.logits(v, x, True) + self.options["tau"] * prior, y)
 
 
+def effective_steps(client):
+    """How much of a gradient is in the change, over all steps: it decays with the momentum."""
+    steps = EPOCHS * len(batches(inputs(client), LABELS[client]))
+    return sum((1 - MOMENTUM**k) / (1 - MOMENTUM) for k in range(1, steps + 1))
+
+
 class Scaffold(FedAvg):
     """Gradients are corrected by what other clients' gradients were."""
 
@@ -249,14 +264,12 @@ class Scaffold(FedAvg):
         return lambda v: plain(v) + sum((tilt[n] * v[n]).sum() for n in self.averaged)
 
     def collect(self, cohort, found):
-        # How much of each gradient is in the change: it decays with the momentum.
-        weight = sum((1 - MOMENTUM**k) / (1 - MOMENTUM) for k in range(1, EPOCHS + 1))
         renewed = {}
         for k in (k for k in cohort if LABELS[k]):
             renewed[k] = {
                 n: self.controls[k][n]
                 - self.control[n]
-                + (self.server[n] - found[k][n]) / (RATE * weight)
+                + (self.server[n] - found[k][n]) / (RATE * effective_steps(k))
                 for n in self.averaged
             }
         self.control = {
@@ -290,19 +303,42 @@ class Ditto(FedAvg):
 
     def local(self, client, values, x, y):
         received = dict(values)
-        values = train(values, self.averaged, self.loss(client, x, y), EPOCHS, x=x)
+        values = train(values, self.averaged, self.batch_loss(client), EPOCHS, x, y)
 
-        def loss(v):
-            distance = sum(((v["own_" + n] - received[n]) ** 2).sum() for n in self.averaged)
-            return (
-                cross_entropy(self.own_logits(v, x, True), y) + self.options["pull"] / 2 * distance
-            )
+        def loss(x, y):
+            def loss(v):
+                distance = sum(((v["own_" + n] - received[n]) ** 2).sum() for n in self.averaged)
+                plain = cross_entropy(self.own_logits(v, x, True), y)
+                return plain + self.options["pull"] / 2 * distance
+
+            return loss
 
         names = [f"own_{n}" for n in self.averaged]
-        return train(values, names, loss, EPOCHS, statistics_of=("own_",), x=x)
+        return train(values, names, loss, EPOCHS, x, y, statistics_of=("own_",))
 
     def tune(self, client, values, x, y):
         return values
 
     def answer(self, client, values, x):
         return self.own_logits(values, x, False)
+
+
+class FedRS(FedAvg):
+    """Logits of missing classes count less while clients train."""
+
+    def loss(self, client, x, y):
+        n, alpha = counts(client), self.options["alpha"]
+        factor = np.where(n > 0, 1.0, alpha)
+        if self.options.get("graded"):
+            factor = alpha + (1 - alpha) * n / n.max()
+        return lambda v: cross_entropy(factor * self.logits(v, x, True), y)
+
+
+class FedLC(FedAvg):
+    """Margins that are larger for rare classes; missing ones have no part."""
+
+    def loss(self, client, x, y):
+        n = counts(client)
+        held = np.flatnonzero(n)
+        margins, position = self.options["tau"] / n[held] ** 0.25, np.searchsorted(held, y)
+        return lambda v: cross_entropy(self.logits(v, x, True)[:, held] - margins, position)

@@ -2,17 +2,18 @@
 
 The network is tanh(x·A + a), a batch normalization, and a linear head. Derivatives are those of a
 complex step, exact to rounding; the real part of a value is therefore the value without gradient.
-Each client trains on all of its samples at once. Sizes and classes are unequal, cohorts are parts
-of the federation, one client is empty and one never takes part.
+Clients train on batches of their samples, in order; the last batch of some is smaller. Sizes and
+classes are unequal, cohorts are parts of the federation, one client is empty and one never takes
+part.
 """
 
 import numpy as np
 
 CLASSES, INPUTS, WIDTH = 3, 3, 4
-EPOCHS, ROUNDS = 2, 4
+EPOCHS, BATCH, ROUNDS = 2, 4, 4
 RATE, MOMENTUM, DECAY = 0.3, 0.5, 0.02
 COHORTS = [[0, 1], [3, 4, 1], [2, 0], [3, 2]]
-LABELS = [[0, 1, 1, 0, 1], [1, 2, 2, 1], [0, 1, 2], [2] * 6, [], [0, 2, 2, 0]]
+LABELS = [[0, 1, 1, 0, 1, 0, 1], [1, 2, 2, 1], [0, 1, 2], [2] * 5, [], [0, 2, 2, 0]]
 EVERYBODY = range(len(LABELS))
 
 BACKBONE = ["A", "a", "scale", "offset"]
@@ -90,18 +91,26 @@ def move_averages(values, x, prefix=""):
         values[prefix + name] = 0.9 * values[prefix + name] + 0.1 * moment
 
 
-def train(values, names, loss, epochs, statistics_of=("",), x=None, rate=RATE, plain=False):
+def batches(x, y):
+    """The batches of an epoch; one sample is a batch only if there are no others."""
+    starts = range(0, len(x), BATCH)
+    return [(x[s : s + BATCH], y[s : s + BATCH]) for s in starts if s == 0 or len(x) - s > 1]
+
+
+def train(values, names, loss, epochs, x, y, statistics_of=("",), rate=RATE, plain=False):
     """Trains the named arrays; networks in `statistics_of` move their averages before each step.
 
-    Plain training has neither momentum nor weight decay.
+    `loss(x, y)` is the loss of a batch as a function of the values. Plain training has neither
+    momentum nor weight decay.
     """
     momentum, decay = (0.0, 0.0) if plain else (MOMENTUM, DECAY)
     values = dict(values)
     velocity = dict.fromkeys(names, 0.0)
-    for _ in range(epochs if len(x) else 0):
-        gradients = {name: gradient(loss, values, name) for name in names}
+    for rows, labels in epochs * batches(x, y):
+        of_batch = loss(rows, labels)
+        gradients = {name: gradient(of_batch, values, name) for name in names}
         for prefix in statistics_of:
-            move_averages(values, x, prefix)
+            move_averages(values, rows, prefix)
         for name in names:
             velocity[name] = momentum * velocity[name] + gradients[name] + decay * values[name]
             values[name] = values[name] - rate * velocity[name]

@@ -1,5 +1,7 @@
 """Methods with a model of each client's own, on the small network in NumPy; see `numpy_network`."""
 
+import functools
+
 import numpy as np
 
 from tests.methods.network_oracle import FedAvg
@@ -11,6 +13,7 @@ from tests.methods.numpy_network import (
     MOMENTUM,
     RATE,
     STATISTICS,
+    batches,
     cross_entropy,
     features,
     gradient,
@@ -23,6 +26,10 @@ TRAINED = (*BACKBONE, *HEAD)
 
 def own_logits(v, x, training):
     return features(v, x, training, "own_") @ v["own_W"] + v["own_b"]
+
+
+def own_loss(v, x, y):
+    return cross_entropy(own_logits(v, x, True), y)
 
 
 class APFL(FedAvg):
@@ -45,20 +52,19 @@ class APFL(FedAvg):
         return {**v, **{f"own_{n}": share * v[f"own_{n}"] + (1 - share) * v[n] for n in TRAINED}}
 
     def local(self, client, values, x, y):
-        plain = self.loss(client, x, y)
         v, speed = dict(values), dict.fromkeys((*TRAINED, *(f"own_{n}" for n in TRAINED)), 0.0)
-        for _ in range(EPOCHS if len(x) else 0):
+        for rows, labels in EPOCHS * batches(x, y):
+            plain = self.loss(client, rows, labels)
+            mixed_loss = functools.partial(own_loss, x=rows, y=labels)
             mixture = self.mixed(v)
             share = v.get("alpha", self.options["alpha"])
             slopes, slope = {}, 0.0
             for n in TRAINED:
-                at_mixture = gradient(
-                    lambda m: cross_entropy(own_logits(m, x, True), y), mixture, f"own_{n}"
-                )
+                at_mixture = gradient(mixed_loss, mixture, f"own_{n}")
                 slopes |= {n: gradient(plain, v, n), f"own_{n}": share * at_mixture}
                 slope += (at_mixture * (v[f"own_{n}"] - v[n])).sum()
-            move_averages(v, x)
-            move_averages(mixture, x, "own_")
+            move_averages(v, rows)
+            move_averages(mixture, rows, "own_")
             v |= {f"own_{n}": mixture[f"own_{n}"] for n in STATISTICS}
             if "alpha" in v:
                 v["alpha"] = np.clip(share - RATE * slope, 0, 1)
@@ -86,15 +92,11 @@ class PFedMe(FedAvg):
         pull, rate = self.options["pull"], self.options["inner_learning_rate"]
         v, speed = dict(values), dict.fromkeys(TRAINED, 0.0)
         theta = {f"own_{n}": v[n] for n in (*TRAINED, *STATISTICS)}
-        for _ in range(EPOCHS if len(x) else 0):
+        for rows, labels in EPOCHS * batches(x, y):
+            loss = functools.partial(own_loss, x=rows, y=labels)
             for _ in range(self.options["inner_steps"]):
-                slopes = {
-                    n: gradient(
-                        lambda t: cross_entropy(own_logits(t, x, True), y), theta, f"own_{n}"
-                    )
-                    for n in TRAINED
-                }
-                move_averages(theta, x, "own_")
+                slopes = {n: gradient(loss, theta, f"own_{n}") for n in TRAINED}
+                move_averages(theta, rows, "own_")
                 for n in TRAINED:
                     near = slopes[n] + pull * (theta[f"own_{n}"] - v[n])
                     theta[f"own_{n}"] = theta[f"own_{n}"] - rate * near
@@ -149,16 +151,17 @@ class FedALA(FedAvg):
 
     def local(self, client, values, x, y):
         v = dict(values)
-        for _ in range(self.options["weight_epochs"] if len(x) else 0):
-            slopes = {
-                n: gradient(lambda m: cross_entropy(self.logits(m, x, False), y), v, n)
-                for n in self.upper
-            }
+        for rows, labels in self.options["weight_epochs"] * batches(x, y):
+
+            def loss(v, x=rows, y=labels):
+                return cross_entropy(self.logits(v, x, False), y)
+
+            slopes = {n: gradient(loss, v, n) for n in self.upper}
             for n in self.upper:
                 moved = v[f"u_{n}"] - slopes[n] * (self.server[n] - v[f"previous_{n}"])
                 v[f"u_{n}"] = np.clip(moved, 0, 1)
             v |= self.between(v)
-        v = train(v, TRAINED, self.loss(client, x, y), EPOCHS, x=x)
+        v = train(v, TRAINED, self.batch_loss(client), EPOCHS, x, y)
         return v | {f"previous_{n}": v[n] for n in self.upper}
 
     tune = local

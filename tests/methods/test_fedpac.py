@@ -106,11 +106,14 @@ class FedPAC(FedPer):
         return values | mixed
 
     def local(self, k, values, x, y):
-        def head_loss(v):
-            return cross_entropy(features(v, x, False) @ v["W"] + v["b"], y)
+        def head_loss(x, y):
+            return lambda v: cross_entropy(features(v, x, False) @ v["W"] + v["b"], y)
 
         rate = self.options["head_learning_rate"]
-        values = train(values, HEAD, head_loss, 1, statistics_of=(), x=x, rate=rate)
+        values = train(values, HEAD, head_loss, 1, x, y, statistics_of=(), rate=rate)
+        return train(values, BACKBONE, self.batch_loss(k), EPOCHS - 1, x, y)
+
+    def loss(self, k, x, y):
         known = np.array([c in self.prototypes for c in y], bool)[:, None]
         targets = np.array([self.prototypes.get(c, np.zeros(WIDTH)) for c in y])
 
@@ -120,7 +123,7 @@ class FedPAC(FedPer):
             plain = cross_entropy(h @ v["W"] + v["b"], y)
             return plain + self.options["distance_weight"] * distance
 
-        return train(values, BACKBONE, loss, EPOCHS - 1, x=x)
+        return loss
 
     tune = local
 

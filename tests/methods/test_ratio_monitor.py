@@ -52,10 +52,8 @@ class RatioLoss(FedAvg):
         for label in range(CLASSES):
             own = x[y == label]
 
-            def loss(v, own=own, label=label):
-                return cross_entropy(self.logits(v, own, True), np.full(len(own), label))
-
-            trained = train(self.server, [*BACKBONE, *HEAD], loss, EPOCHS, x=own)
+            labels = np.full(len(own), label)
+            trained = train(self.server, [*BACKBONE, *HEAD], self.plain, EPOCHS, own, labels)
             changes.append(trained["W"] - self.server["W"])
         changes = np.array(changes)
         present = [k for k in cohort if LABELS[k]]
