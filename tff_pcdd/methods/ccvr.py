@@ -19,6 +19,9 @@ Departures from the paper:
 - The head is calibrated after every round and not only after training. To avoid a second exchange
   with the clients, the features are those of the backbone that the round started from. The global
   model is this backbone with the calibrated head, so its backbone is one round behind FedAvg's.
+- All classes have the same number of virtual features, as in the experiments of the paper, whose
+  classes are equally frequent. Its text suggests shares like those of the samples, which would
+  favor frequent classes.
 - A class that the cohort lacks keeps its previous moments; in the paper all clients take part in
   the calibration. A class that has never been in a cohort has no virtual features.
 - The epochs and the learning rate of the calibration are not those of the authors, whose code is
