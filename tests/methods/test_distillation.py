@@ -46,78 +46,6 @@ def test_moon_starts_with_three_equal_models():
     assert float(metrics["contrast"]) == pytest.approx(np.log(2), abs=1e-6)
 
 
-def test_moon_contrasts_the_global_with_the_previous_features():
-    spec = support.training_spec("moon", statistics=False, mu=2.0, projection_width=8)
-    net, other = spec.network(), spec.network()
-    for name, prefix in (("backbone", "previous_"), ("projection", "previous_")):
-        net[f"{prefix}{name}"].set_weights(other[name].get_weights())
-    spec.method.begin(net, None)
-    net["projection"].layers[-1].bias.assign(np.arange(8, dtype=np.float32))
-
-    def unit(network):
-        z = network["projection"](network["backbone"](BATCH.x)).numpy().astype(np.float64)
-        return z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
-
-    now, previous = unit(net), unit(other)
-    logits = net["head"](net["projection"](net["backbone"](BATCH.x)))
-    net["projection"].layers[-1].bias.assign(np.zeros(8, np.float32))
-    start = unit(net)
-    net["projection"].layers[-1].bias.assign(np.arange(8, dtype=np.float32))
-    gap = ((now * previous).sum(1) - (now * start).sum(1)) / 0.5
-    contrast = np.log1p(np.exp(gap)).mean()
-    loss, metrics = spec.method.loss(net, BATCH, client(spec))
-    assert float(metrics["contrast"]) == pytest.approx(contrast, rel=1e-4)
-    assert float(loss) == pytest.approx(entropy(logits) + 2 * contrast, rel=1e-4)
-
-
-@pytest.mark.integration
-def test_moon_keeps_the_last_local_model(simulation):
-    process = support.process("moon", projection_width=8)
-    state, clients, _ = support.run_rounds(process, process.initialize(), {}, [[0]])
-    # Alone in its cohort, the client's model becomes the global one.
-    trained = [*state.weights["trainable"], *state.weights["statistics"]]
-    kept = tf.nest.flatten(clients[0].personal)
-    for value in kept:
-        assert any(value.shape == w.shape and np.allclose(value, w, atol=1e-6) for w in trained)
-    # The head is not part of it.
-    assert len(kept) == len(trained) - 2
-
-
-def test_fedproto_pulls_features_to_known_prototypes():
-    spec = support.training_spec("fedproto", statistics=False, distance_weight=0.5)
-    method, net = spec.method, spec.network()
-    prototypes = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
-    valid = np.array([True, False, True, True])
-    server = {"prototypes": tf.constant(prototypes), "valid": tf.constant(valid)}
-    features = net["backbone"](BATCH.x).numpy()
-    labels = support.TEST["y"]
-    gaps = np.square(features - prototypes[labels]).mean(axis=1) * valid[labels]
-    loss, metrics = method.loss(net, BATCH, client(spec, server))
-    assert float(metrics["distance"]) == pytest.approx(gaps.mean(), rel=1e-5)
-    expected = entropy(net["head"](features)) + 0.5 * gaps.mean()
-    assert float(loss) == pytest.approx(expected, rel=1e-5)
-    # The nearest of the known prototypes names the class.
-    distances = np.square(features[:, None] - prototypes).sum(axis=2)
-    distances[:, 1] = np.inf
-    logits = method.personal_logits(net, BATCH.x, client(spec, server))
-    np.testing.assert_array_equal(np.argmax(logits, axis=1), distances.argmin(axis=1))
-    # By default only the client's own classes are compared, as in the authors' code.
-    two = client(spec, server)._replace(class_counts=tf.constant([2.0, 1.0, 3.0, 0.0]))
-    logits = method.personal_logits(net, BATCH.x, two)
-    nearest = np.where(distances[:, 2] < distances[:, 0], 2, 0)
-    assert np.any(nearest != distances.argmin(axis=1))
-    np.testing.assert_array_equal(np.argmax(logits, axis=1), nearest)
-    wider = methods.create("fedproto", candidates="all").personal_logits(net, BATCH.x, two)
-    np.testing.assert_array_equal(np.argmax(wider, axis=1), distances.argmin(axis=1))
-    # None of its classes has a prototype: the head.
-    lost = client(spec, server)._replace(class_counts=tf.constant([0.0, 4.0, 0.0, 0.0]))
-    logits = method.personal_logits(net, BATCH.x, lost)
-    np.testing.assert_allclose(logits, net["head"](features), rtol=1e-5)
-    server["valid"] = tf.zeros([4], tf.bool)
-    logits = method.personal_logits(net, BATCH.x, client(spec, server))
-    np.testing.assert_allclose(logits, net["head"](features), rtol=1e-5)
-
-
 def test_fedproto_sends_no_weights_and_counts_clients_not_samples(simulation):
     process = support.process("fedproto")
     assert process.update_bytes == 0
@@ -138,25 +66,6 @@ def test_fedproto_sends_no_weights_and_counts_clients_not_samples(simulation):
     total = {name: sums[0][name] + sums[1][name] for name in sums[0]}
     _, merged = method.server_update([], [], server, total, 2.0)
     assert float(merged["prototypes"][0, 0]) == 2.0
-
-
-@pytest.mark.parametrize("round_number", [0, 1, 4])
-def test_fedproc_fades_from_contrast_to_entropy(round_number):
-    spec = support.training_spec("fedproc", statistics=False, projection_width=8)
-    method, net = spec.method, spec.network()
-    prototypes = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
-    server = {"prototypes": tf.constant(prototypes), "valid": tf.constant([True] * 4)}
-    features = net["projection"](net["backbone"](BATCH.x)).numpy().astype(np.float64)
-    unit = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
-    anchors = prototypes / np.linalg.norm(prototypes, axis=1, keepdims=True)
-    contrast, plain = entropy(unit @ anchors.T / 0.5), entropy(net["head"](features))
-    share = 1 - round_number / 4
-    loss, _ = method.loss(net, BATCH, client(spec, server, round_number))
-    assert float(loss) == pytest.approx(share * contrast + (1 - share) * plain, rel=1e-4)
-    # While no prototype is known, cross-entropy is all there is.
-    server["valid"] = tf.zeros([4], tf.bool)
-    loss, _ = method.loss(net, BATCH, client(spec, server, round_number))
-    assert float(loss) == pytest.approx(plain, rel=1e-4)
 
 
 def fedgen_server(spec):

@@ -1,14 +1,11 @@
 """Weights of clients in the mean over a cohort: as published, uniform, or numbers of samples."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests import support
 from tests.data.refusals import refuses
-from tests.methods import quadratic
 from tff_pcdd import methods
 from tff_pcdd.federated import ClientWork, aggregators, make_message
 from tff_pcdd.federated import state as states
@@ -29,76 +26,6 @@ UNIFORM = [
     "ratioloss",
     "scaffold",
 ]
-
-MINIMA, SIZES, ABSENT = [0, 4, 1], [2, 7, 4], 5
-RATE, ALPHA, START = 0.1, 0.4, 1.0
-
-
-def steps(size):
-    """Batches of 3 samples; a last batch with a single sample is left out."""
-    return max(1, (size + 1) // 3)
-
-
-def descend(w, gradient, count):
-    for _ in range(count):
-        w = w - RATE * gradient(w)
-    return w
-
-
-def expected(name, uniform):
-    """Global weights after each of three rounds, of clients with losses (w - b)²/2."""
-    weights = np.ones(3) if uniform else np.array(SIZES, float)
-    share = weights / weights.sum()
-    # Two more clients never take part, with 5 samples each.
-    of_all = weights / (weights.sum() + (2 if uniform else 2 * ABSENT))
-    taus = [steps(size) for size in SIZES]
-    w, h, c, out = START, 0.0, 0.0, []
-    dual, drift, control = np.zeros(3), np.zeros(3), np.zeros(3)
-    for _ in range(3):
-        if name == "fedavg":
-            local = [descend(w, lambda x, b=b: x - b, t) for b, t in zip(MINIMA, taus, strict=True)]
-            w = share @ local
-        elif name == "fednova":
-            local = [descend(w, lambda x, b=b: x - b, t) for b, t in zip(MINIMA, taus, strict=True)]
-            w = w + (share @ taus) * (share @ ((np.array(local) - w) / taus))
-        elif name == "feddyn":
-            change = np.array(
-                [
-                    descend(w, lambda x, b=b, g=g, a=w: x - b - g + ALPHA * (x - a), t) - w
-                    for b, g, t in zip(MINIMA, dual, taus, strict=True)
-                ]
-            )
-            dual = dual - ALPHA * change
-            h -= ALPHA * of_all @ change
-            w = w + share @ change - h / ALPHA
-        elif name == "feddc":
-            change = np.array(
-                [
-                    descend(w, lambda x, b=b, h=h, g=g, a=w: x - b + ALPHA * (x + h - a) + g, t) - w
-                    for b, h, g, t in zip(MINIMA, drift, c - control, taus, strict=True)
-                ]
-            )
-            drift = drift + change
-            control = control - c - change / (RATE * np.array(taus))
-            c = of_all @ control
-            w = w + share @ change + of_all @ drift
-        out.append(w)
-    return out
-
-
-@pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize("name", ["fedavg", "fednova", "feddyn", "feddc"])
-def test_rounds_on_parabolas(monkeypatch, name, weighting):
-    options = {"alpha": ALPHA} if name in ("feddyn", "feddc") else {}
-    spec = quadratic.training_spec(
-        monkeypatch, name, START, rate=RATE, clients=5, client_weighting=weighting, **options
-    )
-    counts = np.zeros([5, 5])
-    counts[range(5), 0] = [*SIZES, ABSENT, ABSENT]
-    spec = dataclasses.replace(spec, task=dataclasses.replace(spec.task, class_counts=counts))
-    federation = quadratic.Federation(spec, MINIMA, SIZES)
-    actual = [federation.round().weights[0] for _ in range(3)]
-    np.testing.assert_allclose(actual, expected(name, weighting == "uniform"), rtol=1e-5)
 
 
 def local_result(name, client, **options):
