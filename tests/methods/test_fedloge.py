@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests import support
+from tests.data.refusals import refuses
 from tff_pcdd import data, methods
 from tff_pcdd.federated import SGD, ClientWork, PersonalEvaluation, TrainingSpec, state, weights
 from tff_pcdd.federated.records import ClientData, ClientState, Message
@@ -265,3 +266,21 @@ def test_dense_frame_and_other_initializations_are_options():
     np.testing.assert_allclose(xavier.get_weights()[0], expected, rtol=1e-5)
     sparse = dense(initialization="xavier", norm=1.0).network()["frame"].get_weights()[0]
     assert (sparse == 0).sum() == int(0.6 * sparse.size)
+
+
+@pytest.mark.parametrize(("sparsity", "seed", "empty"), [(0.9, 0, True), (0.6, 2, False)])
+def test_a_frame_without_an_entry_for_a_class_is_refused(sparsity, seed, empty):
+    """Of 24 entries, 3 or 10 stay for 4 classes."""
+    generator = np.random.default_rng(seed)
+    generator.random((6, 4))
+    zeros = generator.choice(24, int(sparsity * 24), replace=False)
+    held = np.bincount(np.setdiff1d(np.arange(24), zeros) % 4, minlength=4)
+    spec = support.training_spec("fedloge", sparsity=sparsity, seed=seed)
+    assert (held.min() == 0) == empty
+    if not empty:
+        (frame,) = spec.network()["frame"].get_weights()
+        np.testing.assert_array_equal(np.count_nonzero(frame, axis=0), held)
+        return
+    reason = f"leaves no entry for class {held.argmin()} among those of 6 features; choose a lower"
+    with refuses("fedloge_sparsity", reason):
+        spec.network()

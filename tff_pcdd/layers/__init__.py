@@ -19,6 +19,7 @@ from tff_pcdd.layers.simplex import SimplexETFInitializer, etf_from_matrix, simp
 from tff_pcdd.layers.sparse import (
     SPARSE_ETF_INITS,
     SparseETFInitializer,
+    empty_class,
     optimize_sparse_etf,
     sparse_etf,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "Temperature",
     "dense_frame",
     "dropout_seed",
+    "empty_class",
     "etf_from_matrix",
     "optimize_sparse_etf",
     "simplex_etf",

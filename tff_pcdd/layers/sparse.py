@@ -176,19 +176,39 @@ def optimize_sparse_etf(
 
 def _start(feature_dim, num_classes, sparsity, norm, seed, init):
     """Dense float32 starting point and boolean mask, both [feature_dim, num_classes]."""
-    shape = (feature_dim, num_classes)
-    rng = np.random.default_rng(seed)
-    uniform = rng.random(shape)
-    mask = np.ones(feature_dim * num_classes, bool)
-    mask[rng.choice(mask.size, int(sparsity * mask.size), replace=False)] = False
-    mask = mask.reshape(shape)
-    if not mask.any(axis=0).all():
+    rng, uniform, mask, empty = _draw(feature_dim, num_classes, sparsity, seed)
+    if empty is not None:
         raise ValueError(
-            f"sparsity={sparsity} with seed={seed} leaves no entry for class "
-            f"{int(mask.any(axis=0).argmin())} (feature_dim={feature_dim}); use a lower sparsity "
-            "or another seed"
+            f"sparsity={sparsity} with seed={seed} leaves no entry for class {empty} "
+            f"(feature_dim={feature_dim}); use a lower sparsity or another seed"
         )
     return frames.draw(rng, uniform, norm, init).astype(np.float32), mask
+
+
+def empty_class(feature_dim: int, num_classes: int, sparsity: float, seed: int) -> int | None:
+    """The first class for which a sparse frame has no entry, so that `sparse_etf` refuses it.
+
+    Args:
+      feature_dim: width of the features.
+      num_classes: number of classes.
+      sparsity: share of the entries that are 0, in [0, 1).
+      seed: seed of `np.random.default_rng`.
+
+    Returns:
+      The class; `None` if every class has an entry.
+    """
+    return _draw(feature_dim, num_classes, sparsity, seed)[-1]
+
+
+def _draw(feature_dim, num_classes, sparsity, seed):
+    """Generator, uniform numbers and mask [feature_dim, num_classes], and the first empty class."""
+    rng = np.random.default_rng(seed)
+    uniform = rng.random((feature_dim, num_classes))
+    free = np.ones(uniform.size, bool)
+    free[rng.choice(free.size, int(sparsity * free.size), replace=False)] = False
+    mask = free.reshape(uniform.shape)
+    used = mask.any(axis=0)
+    return rng, uniform, mask, None if used.all() else int(used.argmin())
 
 
 def _warn_if_unfinished(psi: np.ndarray, norm: float) -> None:

@@ -34,6 +34,7 @@ from typing import ClassVar
 
 from etils import epy
 
+from tff_pcdd.errors import SettingError
 from tff_pcdd.methods.contract import Method, register
 from tff_pcdd.methods.network import Placement, cross_entropy, linear_head
 from tff_pcdd.methods.records import Phase
@@ -101,6 +102,7 @@ class FedLoGe(Method):
 
     def build(self, task):
         if self.sparsity:
+            self._check_frame(task)
             frame = layers.SparseETF(
                 task.num_classes,
                 seed=task.seed,
@@ -123,6 +125,16 @@ class FedLoGe(Method):
             "psi": linear_head(task),
             "phi": linear_head(task),
         }
+
+    def _check_frame(self, task):
+        width = task.feature_dim
+        empty = layers.empty_class(width, task.num_classes, self.sparsity, task.seed)
+        if empty is not None:
+            reason = (
+                f"leaves no entry for class {empty} among those of {width} features; "
+                "choose a lower one, more features (projection_dim) or another seed"
+            )
+            raise SettingError(f"{self.prefix()}sparsity", self.sparsity, reason)
 
     @property
     def fixed_head(self):
