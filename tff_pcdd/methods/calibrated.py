@@ -17,7 +17,6 @@ from tff_pcdd.methods.head_calibration import HeadCalibration
 from tff_pcdd.methods.network import (
     Network,
     Placement,
-    assign,
     linear_head,
     moves,
     owned_weights,
@@ -27,7 +26,7 @@ from tff_pcdd.methods.records import Client, Phase, TaskSpec, Upload
 with epy.lazy_imports():
     import tensorflow as tf
 
-_RECEIVED, _CALIBRATED = "received_", "calibrated_"
+_CALIBRATED = "calibrated_"
 # A method with one of these hooks has personal models that are not the global model.
 _OWN_PERSONAL = ("personalize", "personal_logits", "personal_phases")
 # With any of these, the server's step is not the mean change.
@@ -78,15 +77,16 @@ class Calibrated:
     a calibration. Everything that is not defined here is that of the method.
 
     If the calibration needs features, clients compute them with the method's backbone as it was
-    broadcast (`received_`), and the re-trained head fits this backbone. With the backbone that
-    results from the round, for which no client has computed features yet, it can be worse than the
-    head without re-training. The global model is therefore the broadcast network with the
-    re-trained head: the method's model of the previous round after re-training. It consists of the
-    pieces with the method's own names, and the model that clients train of the pieces
-    `<method>_<piece>`. Both are part of the weights, so the reported bytes are twice those of the
-    method's weights. A deployment needs less: the server already knows what clients return for the
-    global model, and clients need the global model only for their personal models. Without
-    features, only the head exists twice, and nothing is delayed.
+    broadcast, and the re-trained head fits this backbone. With the backbone that results from the
+    round, for which no client has computed features yet, it can be worse than the head without
+    re-training. The global model is therefore the broadcast network with the re-trained head: the
+    method's model of the previous round after re-training. It consists of the pieces with the
+    method's own names, and the model that clients train of the pieces `<method>_<piece>`. In a
+    round, a client replaces the former by the latter before it trains, all but the head. Both are
+    part of the weights, so the reported bytes are twice those of the method's weights. A deployment
+    needs less: the server already knows what clients return for the global model, and clients need
+    the global model only for their personal models. Without features, only the head exists twice,
+    and nothing is delayed.
 
     The accuracy of the method's own model is reported as `ga_<method>`. The personal models start
     from the calibrated global model, unless the method has personal models of its own, which stay
@@ -136,12 +136,9 @@ class Calibrated:
             name = f"{_CALIBRATED}{self.method.linear_head}"
             return {**parts, name: linear_head(task, width)}
         # What never changes exists once.
-        places = {name: self._places(name, part, task) for name, part in parts.items()}
-        moving = [name for name in parts if places[name] - {Placement.FIXED}]
-        again, received = self._parts(task), self._parts(task)
-        parts |= {f"{self._prefix}{name}": again[name] for name in moving}
-        shared = [name for name in moving if Placement.SHARED in places[name]]
-        return parts | {f"{_RECEIVED}{name}": received[name] for name in shared}
+        moving = [name for name, part in parts.items() if self._moves(name, part, task)]
+        again = self._parts(task)
+        return parts | {f"{self._prefix}{name}": again[name] for name in moving}
 
     def _parts(self, task: TaskSpec) -> dict[str, Any]:
         """The pieces of the method, the head last, so that its variables are the last ones."""
@@ -153,16 +150,15 @@ class Calibrated:
             raise SettingError(head_calibration.registry.setting, self.calibration.name, reason)
         return {**parts, name: head}
 
-    def _places(self, name: str, part: Any, task: TaskSpec) -> set[Placement]:
+    def _moves(self, name: str, part: Any, task: TaskSpec) -> bool:
         if not part.built:
             part.build((None, task.feature_dim))
-        return {self.method.placement(name, owner) for _, owner in owned_weights(part)}
+        owners = [owner for _, owner in owned_weights(part)]
+        return any(self.method.placement(name, owner) is not Placement.FIXED for owner in owners)
 
     def placement(self, part: str, layer: tf.keras.layers.Layer) -> Placement:
         if part.startswith(_CALIBRATED):
             return Placement.SHARED
-        if part.startswith(_RECEIVED):
-            return Placement.SCRATCH
         if part.startswith(self._prefix):
             return self.method.placement(part.removeprefix(self._prefix), layer)
         placement = self.method.placement(part, layer)
@@ -174,8 +170,7 @@ class Calibrated:
         """The method's network of the pieces with a prefix, or with their own name without it."""
         if net.method is not self:
             return net
-        copies = (self._prefix, _RECEIVED, _CALIBRATED)
-        names = [name for name in net.parts if not name.startswith(copies)]
+        names = [name for name in net.parts if not name.startswith((self._prefix, _CALIBRATED))]
         own = {n: f"{prefix}{n}" if f"{prefix}{n}" in net.parts else n for n in names}
         return net.view(self.method, own)
 
@@ -186,11 +181,6 @@ class Calibrated:
     def _global(self, net: Network) -> Network:
         """The global model, with the re-trained head."""
         return self._view(net, "" if self._delayed else _CALIBRATED)
-
-    def _received(self, net: Network) -> tuple[Network, list[str]]:
-        """The network as it was broadcast, and the names of the pieces that have copies for it."""
-        received = self._view(net, _RECEIVED)
-        return received, [name for name in received.parts if f"{_RECEIVED}{name}" in net.parts]
 
     def _head_of(self, net: Network) -> tf.keras.layers.Dense:
         return self._global(net)[self.method.linear_head]
@@ -243,16 +233,22 @@ class Calibrated:
     def begin(self, net: Network, client: Client) -> None:
         if self._delayed:
             self._load(net, client.server["trained"])
-            received, names = self._received(net)
-            _copy(self._trained(net), received, names)
         self.method.begin(self._trained(net), self._client(client))
 
     def prepare(
         self, net: Network, client: Client, labels: tf.Tensor, apply: Callable[..., tf.Tensor]
     ) -> tuple[Client, tf.Tensor]:
+        self._receive(net)
         own, labels = self.method.prepare(self._trained(net), self._client(client), labels, apply)
         known = {"constants": own.constants, "state": own.state, "optimizer": own.optimizer}
         return client._replace(**known), labels
+
+    def _receive(self, net: Network) -> None:
+        """Makes the broadcast network the next global model, all but the head, at all clients."""
+        head = {variable.ref() for variable in self._head_of(net).weights}
+        for own, trained in net.copies(self._prefix):
+            if own.ref() not in head:
+                own.assign(trained)
 
     def _load(self, net: Network, trained: tf.Tensor) -> None:
         """As `_start`, in the variables."""
@@ -306,12 +302,8 @@ class Calibrated:
         return self.method.weight(self._client(client))
 
     def upload(self, net: Network, client: Client, reduce: Callable[..., Any]) -> Upload:
-        """Also makes the broadcast network that of the next global model, for all clients alike."""
         own = self.method.upload(self._trained(net), self._client(client), reduce)
-        if self._delayed:
-            received, names = self._received(net)
-            _copy(received, self._global(net), [n for n in names if n != self.method.linear_head])
-        sums = self.head_sums(net, client, reduce)
+        sums = self._sums(net, client, reduce)
         sizes = [
             sum(math.prod(leaf.shape) for leaf in tf.nest.flatten(part))
             for part in (sums, own.sums)
@@ -322,11 +314,15 @@ class Calibrated:
     def head_sums(
         self, net: Network, client: Client, reduce: Callable[..., Any]
     ) -> dict[str, tf.Tensor]:
-        """What a client sends for the calibration; does not depend on its training."""
-        received = self._view(net, _RECEIVED)
+        """What a client sends for the calibration, without training."""
+        self._receive(net)
+        return self._sums(net, client, reduce)
 
+    def _sums(
+        self, net: Network, client: Client, reduce: Callable[..., Any]
+    ) -> dict[str, tf.Tensor]:
         def embed(x):
-            return tf.cast(self.method.embed(received, x, training=False), tf.float32)
+            return tf.cast(self.embed(net, x, training=False), tf.float32)
 
         return self.calibration.sums(self._head_of(net), embed, client.class_counts, reduce)
 
@@ -391,10 +387,7 @@ class Calibrated:
 
     def piece_of(self, name: str) -> str:
         """The method's own name of a piece of the network."""
-        for prefix in (self._prefix, _RECEIVED, _CALIBRATED):
-            if name.startswith(prefix):
-                return name.removeprefix(prefix)
-        return name
+        return name.removeprefix(self._prefix).removeprefix(_CALIBRATED)
 
     def calibrated_server(
         self, initial: Mapping[str, Any], trained: Mapping[str, Any]
@@ -484,9 +477,3 @@ class Calibrated:
 
     def local_view(self, net: Network) -> Network:
         return self.method.local_view(self._trained(net))
-
-
-def _copy(source: Network, target: Network, names: Sequence[str]) -> None:
-    """Assigns the values of pieces to those of the same names in another network."""
-    for name in names:
-        assign(target[name].weights, source[name].weights)
