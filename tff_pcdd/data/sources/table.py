@@ -400,7 +400,8 @@ class Table(OwnImages, MissingValues):
         """Refuses columns of categories that are no inputs."""
         for name in self._categorical():
             if name not in features:
-                reason = f"{name!r} is not one of feature_columns{question(nearest(name, features))}"
+                meant = question(nearest(name, features))
+                reason = f"{name!r} is not one of feature_columns{meant}"
                 raise SettingError("categorical_columns", self.categorical_columns, reason)
 
     def _split_role(self) -> str:
