@@ -142,7 +142,7 @@ def test_too_little_space(tmp_path, monkeypatch):
     files.check_space(tmp_path / "new", 2_500_000, "the checkpoints")
     with pytest.raises(SettingError) as caught:
         files.check_space(tmp_path / "new", 3_210_000_000, "the checkpoints")
-    assert caught.value.reason.startswith("the checkpoints need up to 3.2 GB, and 2.5 MB are free")
+    assert caught.value.reason.startswith("the checkpoints need up to 3.21 GB, and 2.5 MB are free")
 
 
 @pytest.mark.integration

@@ -70,10 +70,11 @@ def image_size(contents: tf.Tensor) -> tf.Tensor:
         lambda: tf.cast(tf.image.extract_jpeg_shape(contents)[:2], tf.int64),
         lambda: tf.zeros([2], tf.int64),
     )
-    powers = tf.constant([1, 2**8, 2**16, 2**24], tf.int64)
+    little = tf.constant([1, 2**8, 2**16, 2**24], tf.int64)
+    big = tf.constant([2**24, 2**16, 2**8, 1], tf.int64)
     # The height of a BMP file is negative if its rows are stored from top to bottom.
-    bmp = [_signed(tf.reduce_sum(start[i : i + 4] * powers)) for i in (22, 18)]
-    png = [tf.reduce_sum(start[i : i + 4] * powers[::-1]) for i in (20, 16)]
+    bmp = [_signed(tf.reduce_sum(start[i : i + 4] * little)) for i in (22, 18)]
+    png = [tf.reduce_sum(start[i : i + 4] * big) for i in (20, 16)]
     size = tf.where(_starts_with(start, _BMP), tf.abs(tf.stack(bmp)), jpeg)
     return tf.where(_starts_with(start, _PNG), tf.stack(png), size)
 
@@ -165,7 +166,13 @@ def turned(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
         chosen = tf.reduce_any(tf.equal(orientation, tf.constant(among, orientation.dtype)))
         return tf.cond(chosen, lambda: change(image), lambda: image)
 
-    image = where((5, 6, 7, 8), lambda image: tf.transpose(image, [1, 0, 2]), image)
+    def exchanged(image):
+        # By the places of pixels: TensorFlow prints an error about transposes that oneDNN lacks.
+        height, width, channels = tf.unstack(tf.shape(image))
+        places = tf.range(width)[:, None] + tf.range(height) * width
+        return tf.gather(tf.reshape(image, [height * width, channels]), places)
+
+    image = where((5, 6, 7, 8), exchanged, image)
     image = where((2, 3, 6, 7), lambda image: tf.reverse(image, [1]), image)
     return where((3, 4, 7, 8), lambda image: tf.reverse(image, [0]), image)
 
@@ -232,5 +239,7 @@ def _orientation_at(data: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Ten
 def _number(data: tf.Tensor, at: tf.Tensor, size: int, big: tf.Tensor | bool) -> tf.Tensor:
     """Numbers of `size` bytes at some positions, the largest digit first if `big`; int64."""
     digits = tf.cast(tf.gather(data, at[..., None] + tf.range(size, dtype=tf.int64)), tf.int64)
-    powers = tf.constant([256**i for i in range(size)], tf.int64)
-    return tf.reduce_sum(digits * tf.where(big, powers[::-1], powers), axis=-1)
+    powers = [256**i for i in range(size)]
+    # Two constants: TensorFlow's optimizer prints an error about a reversed slice of one.
+    descending, ascending = (tf.constant(each, tf.int64) for each in (powers[::-1], powers))
+    return tf.reduce_sum(digits * tf.where(big, descending, ascending), axis=-1)
