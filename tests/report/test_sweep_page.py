@@ -181,6 +181,35 @@ def test_the_first_command_is_that_of_the_method_that_leads_the_comparison(tmp_p
     assert "Highest VA: fedgela." in shown
 
 
+def set_accuracies(directory, **of_methods):
+    """Writes GA and PA of methods into comparison.csv, the same for all seeds."""
+    path = directory / "comparison.csv"
+    with open(path, newline="") as file:
+        header, *rows = csv.reader(file)
+    for row in rows:
+        values = of_methods[row[header.index("algorithm")]]
+        for key, value in zip(("ga_final", "pa_final"), values, strict=True):
+            row[header.index(key)] = value
+    write_csv(path, header, rows)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "first"), [("va_personal", "fedgela"), ("va", "fedavg"), ("va_balanced", "fedavg")]
+)
+def test_the_first_command_is_that_of_the_method_that_the_criterion_puts_first(
+    tmp_path, criterion, first
+):
+    """FedAvg's GA is higher, and FedGELA's PA."""
+    make_method_sweep(tmp_path)
+    make_comparison(tmp_path / "comparison", algorithms=("fedgela", "fedavg"), seeds=(1,))
+    set_accuracies(tmp_path / "comparison", fedavg=(84.4, 89.9), fedgela=(84.3, 91.3))
+    record = {"started": "now", "criterion": criterion}
+    (tmp_path / "calls.jsonl").write_text(f"{json.dumps(record)}\n")
+    commands = [settings_of(text) for text in page(sweep_dir=tmp_path).commands]
+    assert pathlib.Path(commands[0]["run_dir"]).parts[-2] == first
+    assert len(commands) == 2
+
+
 def test_a_comparison_that_cannot_be_read_leaves_the_rest_of_the_page(tmp_path):
     make_method_sweep(tmp_path)
     (tmp_path / "comparison").mkdir()

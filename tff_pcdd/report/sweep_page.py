@@ -374,16 +374,20 @@ def _methods(
     }
     stopped_early = [name for name, row in tried.items() if _is_stopped(row)]
     found += of_earlier(directory.path, POINTS, tried, stopped_early)
+    call = _last_call(directory)
     columns = [
         Column("VA", "accuracy on held-out samples in the best round, with the chosen settings"),
         Column("points", "points of the grid that were tried"),
-        Column("stopped", f"points that were stopped early, {_why_stopped(directory)}"),
+        Column("stopped", f"points that were stopped early, {_why_stopped(call)}"),
         Column("rounds", "rounds that all points have trained together"),
     ]
     finals = Directory(directory.path / COMPARISON, directory.compared)
     report = finals.path / REPORT
     final = directory.attempt(COMPARISON, compared.read, finals) or compared.NOTHING
+    # The accuracy of the comparison that corresponds to that by which settings were chosen.
+    asked = "pa_final" if call.get("criterion") == "va_personal" else "ga_final"
     choices = final.answers[0].choices if final.answers else ()
+    choices = sorted(choices, key=lambda choice: choice.key != asked)
     leads = final.results.of(method=choices[0].best) if choices else Results(())
     order = [*(choice.best for choice in choices), *(row.name for row in rows)]
     best_first = sorted(chosen, key=lambda method: order.index(name_of(method)))
@@ -423,10 +427,14 @@ def _is_stopped(row: Mapping[str, str]) -> bool:
     return bool(row["stopped_after"]) and row["diverged"] != "True"
 
 
-def _why_stopped(directory: Directory) -> str:
-    """Why points were stopped, by the record of the last call; without one, in general."""
-    # A sweep that was started from Python has no record, and earlier versions did not record it.
-    call = directory.attempt(CALLS, lambda: calls.last(directory.path / CALLS)) or {}
+def _last_call(directory: Directory) -> Mapping[str, Any]:
+    """The record of the last call; empty without one, such as of a sweep started from Python."""
+    return directory.attempt(CALLS, lambda: calls.last(directory.path / CALLS)) or {}
+
+
+def _why_stopped(call: Mapping[str, Any]) -> str:
+    """Why points were stopped, by the record of a call; without one, in general."""
+    # Earlier versions did not record it.
     return WHY_STOPPED.get(str(call.get("halving", ALL)), WHY_STOPPED[ALL])
 
 
