@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.report.directories import make_comparison, make_run, write_csv
-from tests.report.test_sweep_page import make_method_sweep, make_sweep
+from tests.report.test_sweep_page import make_method_sweep, make_sweep, set_accuracies
 from tff_pcdd.errors import SettingError
 from tff_pcdd.report import index_page, write_index
 
@@ -76,6 +76,23 @@ def test_the_method_of_a_sweep_whose_accuracies_are_shown_is_named_first(tmp_pat
     [entry] = index_page.content(tmp_path)["entries"]
     assert entry.what == "fedgela, fedavg"
     assert entry.ga == pytest.approx(sum(float(row["ga_final"]) for row in rows) / 2)
+
+
+def test_a_sweep_by_personal_va_has_the_accuracies_of_the_best_by_pa(tmp_path):
+    """The list says whose they are, on the page and in the terminal."""
+    make_method_sweep(tmp_path)
+    make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedgela"), seeds=(1,))
+    set_accuracies(tmp_path / "comparison", fedavg=(84.4, 89.9), fedgela=(84.3, 91.3))
+    [entry] = index_page.content(tmp_path)["entries"]
+    assert (entry.what, entry.ga, entry.pa) == ("fedavg, fedgela", 84.4, 89.9)
+    (tmp_path / "calls.jsonl").write_text('{"started": "now", "criterion": "va_personal"}\n')
+    [entry] = index_page.content(tmp_path)["entries"]
+    assert (entry.what, entry.ga, entry.pa) == ("fedgela, fedavg", 84.3, 91.3)
+    write_index(tmp_path)
+    text = (tmp_path / "index.html").read_text()
+    page = text.replace("<code>", "").replace("</code>", "")
+    for shown in (page, " ".join(index_page.printed([entry]).split())):
+        assert "highest GA, which is named first (with the highest PA if a sweep has chosen" in shown
 
 
 def test_runs_of_a_comparison_are_on_its_own_page(root):

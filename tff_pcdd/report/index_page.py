@@ -31,7 +31,8 @@ _MOST, _MOST_FOLDERS = 1000, 100_000
 # What a terminal says of these accuracies.
 _BEST = (
     "GA and PA: of a comparison or a sweep of several methods, those of its method with the "
-    "highest GA, which is named first; of a sweep of one method, those with the chosen settings."
+    "highest GA, which is named first (with the highest PA if a sweep has chosen by "
+    "--criterion=va_personal); of a sweep of one method, those with the chosen settings."
 )
 # The most curves, settings of a line, and methods of a comparison that are drawn.
 _CURVES, _SETTINGS, _METHODS = 200, 6, 8
