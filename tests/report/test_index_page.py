@@ -92,7 +92,9 @@ def test_a_sweep_by_personal_va_has_the_accuracies_of_the_best_by_pa(tmp_path):
     text = (tmp_path / "index.html").read_text()
     page = text.replace("<code>", "").replace("</code>", "")
     for shown in (page, " ".join(index_page.printed([entry]).split())):
-        assert "highest GA, which is named first (with the highest PA if a sweep has chosen" in shown
+        assert (
+            "highest GA, which is named first (with the highest PA if a sweep has chosen" in shown
+        )
 
 
 def test_runs_of_a_comparison_are_on_its_own_page(root):

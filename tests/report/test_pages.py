@@ -289,6 +289,25 @@ def test_labels_of_runs_name_their_head_calibration(tmp_path):
     assert page(comparison_dir=tmp_path).texts[0].startswith("fedavg with ccvr, ccvr on digits")
 
 
+@pytest.mark.parametrize(
+    ("options", "others"),
+    [
+        ({"validation_fraction": 0.2}, "; other seeds hold out other samples of the same clients"),
+        ({"max_train_samples": 50}, "; other seeds draw other samples of the same clients"),
+        ({"max_clients": 3}, "; other seeds draw other clients"),
+        ({}, ""),
+    ],
+)
+def test_what_other_seeds_change_where_the_sites_are_those_of_the_data(tmp_path, options, others):
+    table = {"dataset": "table", "data_dir": "a.csv", "label_column": "y", "site_column": "site"}
+    given = {"num_clients": None, "classes_per_client": None, **table, **options}
+    make_comparison(tmp_path, seeds=(3, 4), partition="natural", **given)
+    shown = (
+        f"Training samples of each client and class with seed 3{others}; darker cells have more."
+    )
+    assert shown in page(comparison_dir=tmp_path).texts
+
+
 def test_a_comparison_shows_once_who_holds_which_classes(tmp_path):
     """With the samples of one of its runs, as clients.csv of the run has them."""
     make_comparison(tmp_path, seeds=(3, 4))

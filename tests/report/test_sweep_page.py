@@ -194,7 +194,8 @@ def set_accuracies(directory, **of_methods):
 
 
 @pytest.mark.parametrize(
-    ("criterion", "first"), [("va_personal", "fedgela"), ("va", "fedavg"), ("va_balanced", "fedavg")]
+    ("criterion", "first"),
+    [("va_personal", "fedgela"), ("va", "fedavg"), ("va_balanced", "fedavg")],
 )
 def test_the_first_command_is_that_of_the_method_that_the_criterion_puts_first(
     tmp_path, criterion, first

@@ -166,16 +166,30 @@ def _holdings(
     directory: Directory, runs: Sequence[tuple[Result, Mapping[str, Any]]]
 ) -> tuple[matrices.Grid | None, str]:
     """Who holds which classes, by the first of the runs whose clients are known."""
-    for result, _ in runs:
+    for result, settings in runs:
         assert result.folder is not None
         file = (result.folder / CLIENTS).relative_to(directory.path).as_posix()
         inside = Directory(result.folder, compared=False)
         held = directory.attempt(file, by_client.read, inside)
         if held and held.classes:
             seeds = {f"{values.get('data_seed')}" for _, values in runs}
-            others = "; other seeds divide the data anew" if len(seeds) > 1 else ""
+            others = _other_seeds(settings) if len(seeds) > 1 else ""
             return matrices.who_holds_what(held), f" with seed {result.seed}{others}"
     return None, ""
+
+
+def _other_seeds(settings: Mapping[str, Any]) -> str:
+    """What the data of other seeds differ in; empty for nothing."""
+    config = settings_table.configuration(settings)
+    keeps_users = config is not None and config.data.partition.keeps_users
+    if not keeps_users or settings.get("split_centres") is not None:
+        return "; other seeds divide the data anew"
+    if settings.get("max_clients") is not None:
+        return "; other seeds draw other clients"
+    if settings.get("max_train_samples") is not None:
+        return "; other seeds draw other samples of the same clients"
+    held_out = settings.get("validation_fraction")
+    return "; other seeds hold out other samples of the same clients" if held_out else ""
 
 
 def _run(directory: Directory, result: Result, page: Path) -> dict[str, Any]:
