@@ -234,7 +234,7 @@ def without_global_model(measure: Measure) -> Measure:
 TABLE = ("ga_final", "ga_second_half", "pa_before_final", "pa_before_masked_final", "pa_final")
 # Further ones if samples were held out.
 _AT_BEST = {
-    "va_best": "VA, best round",
+    "va_best": "VA, global, best round",
     "ga_at_best_round": "GA there",
     "pa_at_best_round": "PA after, there",
 }

@@ -206,9 +206,14 @@ def test_the_first_command_is_that_of_the_method_that_the_criterion_puts_first(
     set_accuracies(tmp_path / "comparison", fedavg=(84.4, 89.9), fedgela=(84.3, 91.3))
     record = {"started": "now", "criterion": criterion}
     (tmp_path / "calls.jsonl").write_text(f"{json.dumps(record)}\n")
-    commands = [settings_of(text) for text in page(sweep_dir=tmp_path).commands]
+    tree = page(sweep_dir=tmp_path)
+    commands = [settings_of(text) for text in tree.commands]
     assert pathlib.Path(commands[0]["run_dir"]).parts[-2] == first
     assert len(commands) == 2
+    heading = {"va_personal": "VA, personal", "va_balanced": "VA, balanced"}.get(criterion, "VA")
+    shown = " ".join(tree.texts)
+    assert f"Highest {heading}: fedgela." in shown
+    assert f"{heading} : " in shown
 
 
 def test_a_comparison_that_cannot_be_read_leaves_the_rest_of_the_page(tmp_path):
@@ -228,7 +233,9 @@ def test_the_recorded_criterion_is_shown(tmp_path):
         header, *rows = csv.reader(file)
     write_csv(path, [*header, "criterion"], [[*row, "va_balanced"] for row in rows])
     # Half of 80 and 81.
-    assert "VA 40.2 ± 0.4 %" in " ".join(page(sweep_dir=tmp_path).texts)
+    shown = " ".join(page(sweep_dir=tmp_path).texts)
+    assert "VA, balanced 40.2 ± 0.4 %" in shown
+    assert "VA, balanced : mean over classes of the global model's accuracy on samples" in shown
 
 
 def test_nothing_was_chosen(tmp_path):

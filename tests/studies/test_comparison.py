@@ -257,7 +257,7 @@ def test_columns_of_the_round_that_validation_chose():
     }
     rows = table(comparison_tables.accuracies(runs_of(results)))
     assert [row["GA there"] for row in rows] == ["**60.0**", "58.0"]
-    assert [row["VA, best round"] for row in rows] == ["61.0", "**62.0**"]
+    assert [row["VA, global, best round"] for row in rows] == ["61.0", "**62.0**"]
     assert [row["PA after, there"] for row in rows] == ["–", "–"]
     assert "GA there" not in comparison_tables.accuracies(runs_of({"fedavg": [{"ga_final": 1.0}]}))
 

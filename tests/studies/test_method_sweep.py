@@ -149,7 +149,7 @@ def test_the_report(training, tmp_path):
     # GA is 50 + seed of FedAvg and 50 + 2 seed of FedProx, for seeds 1, 2, 3.
     assert values["GA"] == "**54.0 ± 2.0**"
     assert values["GA - FedAvg's"] == "+2.0 ± 1.0"
-    assert values["VA, best round"] == "**95.0 ± 0.0**"
+    assert values["VA, global, best round"] == "**95.0 ± 0.0**"
     assert (values["MB"], values["s/round"], values["seeds"]) == ("4.0", "0.500 ± 0.000", "3")
     assert "with seed 0" in text
     assert "seeds 1, 2, 3" in text
@@ -164,13 +164,16 @@ def test_the_report_says_which_points_compete(training, tmp_path, among, others)
     assert f"that were stopped early, because {others} had a higher VA. Rounds" in text
 
 
-@pytest.mark.parametrize("criterion", ["va", "va_balanced", "va_personal"])
-def test_the_held_out_accuracy_beside_the_results_is_the_criterion(criterion, tmp_path):
+@pytest.mark.parametrize(
+    ("criterion", "which"),
+    [("va", "global"), ("va_balanced", "balanced"), ("va_personal", "personal")],
+)
+def test_the_held_out_accuracy_beside_the_results_is_the_criterion(criterion, which, tmp_path):
     summary = {"va_best": 50.0, "va_balanced_best": 50.0, "va_personal_best": 50.0}
     summary[f"{criterion}_best"] = 70.0
     runs = [StudyRun(config, tmp_path, "this run", summary) for config in configs([1])]
     names, cells = table_rows(method_sweep_tables.results(runs, criterion))
-    assert dict(zip(names, cells, strict=True))["VA, best round"] == "70.0"
+    assert dict(zip(names, cells, strict=True))[f"VA, {which}, best round"] == "70.0"
 
 
 def test_test_accuracies_do_not_enter_any_decision(monkeypatch, tmp_path):

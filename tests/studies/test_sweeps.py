@@ -154,7 +154,8 @@ def test_the_other_criteria(criterion, best_round, note, computed, tmp_path):
     result = sweep(POINTS, tmp_path, criterion=criterion)
     assert result.best == {"client_learning_rate": "0.1"}
     assert f"| {best_round} ± 0" in result.report.replace("**", "")
-    assert f"VA: {note}" in (tmp_path / "sweep.md").read_text()
+    which = criterion.removeprefix("va_")
+    assert f"VA, {which}: {note}" in (tmp_path / "sweep.md").read_text()
     with open(tmp_path / "sweep.csv", newline="") as file:
         assert {row["criterion"] for row in csv.DictReader(file)} == {criterion}
 

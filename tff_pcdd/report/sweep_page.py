@@ -172,10 +172,10 @@ def _title(what: str, config: ExperimentConfig | None, tried: Collection[str] = 
     return f"Sweep of {what} on {data}"
 
 
-def _terms(title: str, config: ExperimentConfig | None) -> list[tuple[str, str]]:
-    """What accuracies are, and the partition if the title names it."""
+def _terms(title: str, config: ExperimentConfig | None, va: str) -> list[tuple[str, str]]:
+    """What accuracies are, and the partition if the title names it; `va` has decided."""
     named = config is not None and config.data.partition.describe() in title
-    return terms.shown(("VA", "GA", "PA"), [config] if named else ())
+    return terms.shown((va, "GA", "PA"), [config] if named else ())
 
 
 # The keys of the accuracies of the models that a sweep leads to, and of what PA depends on.
@@ -217,8 +217,8 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
     methods = [*dict.fromkeys(row.get("algorithm", "?") for row in cells)]
     tried = {name for point in by_point for name in findings.read_point(point)}
     columns = [
-        Column("VA", f"{measure.meaning}, in the best round of each run"),
-        Column("best round", "the round with the highest VA"),
+        Column(measure.heading, f"{measure.meaning}, in the best round of each run"),
+        Column("best round", f"the round with the highest {measure.heading}"),
         Column("GA there", "GA in that round; nothing is chosen by it"),
         Column("PA there", "PA in that round; nothing is chosen by it"),
         Column("seeds", "finished runs that did not diverge"),
@@ -230,12 +230,12 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
     title = _title(what, config, tried)
     return {
         "title": title,
-        "terms": _terms(title, config),
+        "terms": _terms(title, config, measure.heading),
         "sentence": f"{text.plural(len(points), 'point')} of a grid of "
         f"{text.listed([name_of(name) for name in sorted(tried)])}, "
         f"{text.plural(len(cells), 'finished run')}. The best point has the highest accuracy on "
         "samples that clients held out; no test data had a part in the choice.",
-        "answers": _answers(points),
+        "answers": _answers(points, measure.heading),
         "findings": [
             *findings.of_choice(complete, chosen, config),
             *findings.of_noise([("", chosen, measured)], _held_out(directory, runs), seeds),
@@ -281,17 +281,17 @@ def _criterion(rows: Sequence[Mapping[str, str]]) -> str:
     return next((criterion for criterion in criteria if recorded == {criterion}), criteria[0])
 
 
-def _answers(points: Sequence[Point]) -> list[tuple[str, str]]:
-    """What was chosen, and how far it is ahead."""
+def _answers(points: Sequence[Point], va: str) -> list[tuple[str, str]]:
+    """What was chosen, and how far it is ahead; `va` is the heading of what has decided."""
     best = next((point for point in points if point.chosen), None)
     if best is None:
         return []
-    found, tied = f"VA {tables.spread([*best.scores.values()], 1)} %.", ""
+    found, tied = f"{va} {tables.spread([*best.scores.values()], 1)} %.", ""
     # A point that lacks a seed could not be chosen.
     others = [p for p in points if p is not best and len(p.scores) == len(best.scores)]
     equal = [p for p in others if tables.is_equal(p.score or 0.0, best.score or 0.0)]
     if equal:
-        tied = f", the first of {1 + len(equal)} points with the same VA"
+        tied = f", the first of {1 + len(equal)} points with the same {va}"
     elif others:
         second = max(others, key=lambda point: point.score or 0.0)
         difference = gain(tables.differences(best.scores, second.scores))
@@ -375,8 +375,13 @@ def _methods(
     stopped_early = [name for name, row in tried.items() if _is_stopped(row)]
     found += of_earlier(directory.path, POINTS, tried, stopped_early)
     call = _last_call(directory)
+    recorded = str(call.get("criterion"))
+    criterion = recorded if recorded in measures.best_rounds() else ""
+    # Unless it is recorded, it is not known which of them has decided.
+    va = measures.heading(criterion) if criterion else "VA"
+    of_what = measures.meaning(criterion) if criterion else "accuracy on held-out samples"
     columns = [
-        Column("VA", "accuracy on held-out samples in the best round, with the chosen settings"),
+        Column(va, f"{of_what}, in the best round, with the chosen settings"),
         Column("points", "points of the grid that were tried"),
         Column("stopped", f"points that were stopped early, {_why_stopped(call)}"),
         Column("rounds", "rounds that all points have trained together"),
@@ -385,7 +390,7 @@ def _methods(
     report = finals.path / REPORT
     final = directory.attempt(COMPARISON, compared.read, finals) or compared.NOTHING
     # The accuracy of the comparison that corresponds to that by which settings were chosen.
-    asked = "pa_final" if call.get("criterion") == "va_personal" else "ga_final"
+    asked = "pa_final" if criterion == "va_personal" else "ga_final"
     choices = final.answers[0].choices if final.answers else ()
     choices = sorted(choices, key=lambda choice: choice.key != asked)
     leads = final.results.of(method=choices[0].best) if choices else Results(())
@@ -396,12 +401,12 @@ def _methods(
     title = _title(text.listed([name_of(name) for name in by_method], 4), config)
     return {
         "title": title,
-        "terms": _terms(title, config),
+        "terms": _terms(title, config, va),
         "sentence": f"{text.plural(len(by_method), 'method')} tuned with "
         f"{text.plural(len(cells), 'point')} in total. Every choice was made on samples that "
         "clients held out; no test data had a part in it.",
         "answers": [pair for each in final.answers[:1] for pair in each.sentences()]
-        + (_highest(rows) if chosen else []),
+        + (_highest(rows, va) if chosen else []),
         "findings": findings.advised_once([*found, *final.findings]),
         "table": Table(columns, rows),
         "commands": [
@@ -438,13 +443,15 @@ def _why_stopped(call: Mapping[str, Any]) -> str:
     return WHY_STOPPED.get(str(call.get("halving", ALL)), WHY_STOPPED[ALL])
 
 
-def _highest(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """The methods with the highest VA, from the rows in the order of their VA."""
+def _highest(rows: Sequence[Row], va: str) -> list[tuple[str, str]]:
+    """The methods with the highest VA, whose heading is `va`, from the rows in its order."""
     best = rows[0]
-    shown, va = best.cells[0]
+    shown, score = best.cells[0]
     scores = [(row.name, row.cells[0][1]) for row in rows]
-    tied = [name for name, each in scores if each is not None and tables.is_equal(each, va or 0.0)]
+    tied = [
+        name for name, each in scores if each is not None and tables.is_equal(each, score or 0.0)
+    ]
     if len(tied) > 1:
         names = text.listed(tied, 8)
-        return [(f"Highest VA: {names}.", f"{shown} % with each of these {len(tied)} methods.")]
-    return [(f"Highest VA: {best.name}.", f"{shown} % with {best.detail}.")]
+        return [(f"Highest {va}: {names}.", f"{shown} % with each of these {len(tied)} methods.")]
+    return [(f"Highest {va}: {best.name}.", f"{shown} % with {best.detail}.")]

@@ -10,6 +10,10 @@ _ACCURACIES = {
     "GA": "accuracy of the global model on the whole test set",
     "PA": "accuracy of the clients' personal models on their own test samples, mean over clients",
     "VA": "accuracy on samples that clients held out from training",
+    "VA, balanced": "mean over classes of the global model's accuracy on samples that clients held "
+    "out from training",
+    "VA, personal": "accuracy of the clients' personal models on samples that the client held out "
+    "from training, mean over clients",
 }
 
 

@@ -324,12 +324,12 @@ each personal model's accuracy on the whole test set. PA: mean over clients of t
 accuracy on the client's own test part, before any local step, and after local training for the
 number of epochs in column "PA epochs" (methods without personal models of their own fine-tune the
 global model). Own classes: the prediction is restricted to the classes that the client trains on,
-for every method. With 0 PA epochs there is no local training, so both PA are equal. VA: as GA,
-on the samples that all clients held out from training: the accuracy of the global model, or for a
-method marked †, the mean over clients of each personal model's accuracy on all of them; the best
-round is the one with the highest VA. Accuracies in %, mean ± sample standard deviation over seeds
-(n - 1 in the denominator; with one seed there is none). The best value of a column is bold, the
-second best underlined; equal values and baselines are not marked. Nothing was chosen on test
+for every method. With 0 PA epochs there is no local training, so both PA are equal. VA, global: as
+GA, on the samples that all clients held out from training: the accuracy of the global model, or for
+a method marked †, the mean over clients of each personal model's accuracy on all of them; its best
+round is the one in which it is highest. Accuracies in %, mean ± sample standard deviation over
+seeds (n - 1 in the denominator; with one seed there is none). The best value of a column is bold,
+the second best underlined; equal values and baselines are not marked. Nothing was chosen on test
 data."""
 
 OVER_LOCAL = """\

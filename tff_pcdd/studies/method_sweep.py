@@ -152,7 +152,7 @@ def sweep_methods(
     plots.save(method_sweep_plots.draw(tuned, first.describe())[0], directory / PICTURE)
     stages.leave()
     return MethodSweep(
-        method_sweep_tables.report(first, tuned, report, of_choice),
+        method_sweep_tables.report(first, tuned, criterion, report, of_choice),
         {method: point.settings for method, point in chosen.items()},
         failures,
     )

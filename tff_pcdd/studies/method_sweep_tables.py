@@ -18,17 +18,23 @@ from tff_pcdd.training import ExperimentConfig
 
 
 def report(
-    first: ExperimentConfig, tuned: Sequence[Tuned], compared: str, of_choice: Sequence[Finding]
+    first: ExperimentConfig,
+    tuned: Sequence[Tuned],
+    criterion: str,
+    compared: str,
+    of_choice: Sequence[Finding],
 ) -> str:
     """What a program prints: the chosen settings, and the comparison with them.
 
     Args:
         first: the settings of a run, for the title.
         tuned: the trials of all methods.
+        criterion: as for `sweep_methods`.
         compared: the report of the comparison; empty if nothing could be chosen.
         of_choice: what was found about the choice.
     """
-    parts = [tables.wrapped(first.describe()), tables.narrow(choices(tuned), [6, 5, 4, 3])]
+    chosen = choices(tuned, criterion)
+    parts = [tables.wrapped(first.describe()), tables.narrow(chosen, [6, 5, 4, 3])]
     if of_choice:
         parts.append(findings.printed(of_choice))
     # The title of the comparison is that of the sweep.
@@ -79,7 +85,7 @@ def document(
     parts = [
         f"# {first.describe()}",
         "## Chosen settings",
-        tables.table(choices(tuned)),
+        tables.table(choices(tuned, criterion)),
         *(finding.line for finding in of_choice),
         f"{NOTES[criterion]}; in %, in the best round so far, with seed {seeds}. Stopped: points "
         f"of the grid that were stopped early, {WHY_STOPPED[among]}. Rounds: what all "
@@ -112,9 +118,10 @@ def _seeds(configs) -> str:
     return ", ".join(map(str, dict.fromkeys(config.seed for config in configs)))
 
 
-def choices(tuned: Sequence[Tuned]) -> list[list[str]]:
+def choices(tuned: Sequence[Tuned], criterion: str) -> list[list[str]]:
     """The lines of a table: the chosen settings of each method, and how they were found."""
-    lines = [["method", "chosen settings", "VA", "best round", "points", "stopped", "rounds"]]
+    found = [measures.heading(criterion), "best round", "points", "stopped", "rounds"]
+    lines = [["method", "chosen settings", *found]]
     for method in tuned:
         best, trials = method.best, method.trials
         settings, score, rounds = tables.NO_VALUE, tables.NO_VALUE, tables.NO_VALUE
@@ -152,7 +159,10 @@ def results(runs: Sequence[StudyRun], criterion: str) -> str:
     unranked, fedavg = baselines(runs), found.get(BASELINE, Results(()))
     headings, columns = [], []
     keys = (*measures.TABLE, *measures.GROUPS)
-    shown = {measures.of(criterion).best: "VA, best round", **measures.headings(*keys)}
+    best = measures.of(criterion).best
+    shown = measures.headings(best, *keys)
+    if criterion != "va":
+        shown[best] += ", best round"
     for key, heading in shown.items():
         values = {method: of_method.values(key) for method, of_method in found.items()}
         if any(values.values()):

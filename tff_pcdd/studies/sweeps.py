@@ -37,11 +37,11 @@ CRITERION = "criterion"
 NOTES = {
     "va": "VA: accuracy of the global model on the samples that all clients held out; if there is "
     "no global model (†), the mean over clients of the personal model's accuracy on all of them",
-    "va_balanced": "VA: mean over classes of the global model's accuracy on the samples of a class "
-    "that all clients held out; if there is no global model (†), the mean over clients and classes "
-    "of the personal model's accuracy on all of them",
-    "va_personal": "VA: mean over clients of the personal model's accuracy, after its local "
-    "epochs, on the samples that the client held out",
+    "va_balanced": "VA, balanced: mean over classes of the global model's accuracy on the samples "
+    "of a class that all clients held out; if there is no global model (†), the mean over clients "
+    "and classes of the personal model's accuracy on all of them",
+    "va_personal": "VA, personal: mean over clients of the personal model's accuracy, after its "
+    "local epochs, on the samples that the client held out",
 }
 
 
@@ -106,7 +106,7 @@ def sweep(
         *of_choice(outcomes, best, samples),
         *of_earlier(directory, "*", [point.name for point in points]),
     ]
-    report = tables.table(table(outcomes, best))
+    report = tables.table(table(outcomes, best, criterion))
     note = f"{NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
     note += (
         "data in that round; nothing is chosen by them. In %, mean ± sample standard deviation "
@@ -124,7 +124,7 @@ def sweep(
     if best is not None:
         _write_flags(directory / FLAGS, best.point)
     # Test accuracies are left out first.
-    lines = table(outcomes, best)
+    lines = table(outcomes, best, criterion)
     width = len(lines[0])
     printed = tables.narrow(lines, [width - 2, width - 3, width - 4, width - 1])
     parts = [tables.wrapped(title), printed, *([findings.printed(found)] if found else [])]
@@ -257,9 +257,10 @@ def _outcomes(points: Sequence[Point], runs: Sequence[StudyRun], criterion: str)
     return outcomes
 
 
-def table(outcomes: Sequence[Outcome], best: Outcome | None) -> list[list[str]]:
+def table(outcomes: Sequence[Outcome], best: Outcome | None, criterion: str) -> list[list[str]]:
     """The lines of a table with a row for each point, the best one in bold."""
-    lines = [[*outcomes[0].point.settings, "VA", "best round", "GA there", "PA there", "seeds"]]
+    headings = [measures.heading(criterion), "best round", "GA there", "PA there", "seeds"]
+    lines = [[*outcomes[0].point.settings, *headings]]
     for outcome in outcomes:
         seeds = tables.count(len(outcome.validation), outcome.seeds, outcome.diverged)
         cells = [
