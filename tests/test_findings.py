@@ -722,3 +722,56 @@ def test_a_rise_within_two_standard_errors_is_none():
     assert "rising" not in {f.kind for f in Run(curve, matrix([0.5] * 10)).found()}
     steeper = [*curve[:4], 50.0, 51.0]
     assert "rising" in {f.kind for f in Run(steeper, matrix([0.5] * 10)).found()}
+
+
+def found_of_pa(by_round, rounds, **settings):
+    """The findings of a run whose GA stays at 84 %, and whose PA was evaluated in some rounds."""
+    history = History(["round", "ga", "pa", "train_loss", "last_lost_round"])
+    for number in range(1, rounds + 1):
+        row = {"round": number, "ga": 84.0, "pa": by_round.get(number), "last_lost_round": 0}
+        history.append({**row, "train_loss": 2.0 * 0.9**number})
+    tests = (36, 22, 9, 4, 84, 52)
+    evidence = Evidence(
+        ("0", "1"), matrix([0.84, 0.84], 100), None, clients(*[(n, 90, 90, 84) for n in tests])
+    )
+    given = {**SETTINGS, "rounds": rounds, **settings}
+    found = findings.of_run(given, {"rounds": rounds}, history, evidence)
+    return {each.kind: each for each in found if each.kind != "flat"}
+
+
+def test_pa_that_has_been_falling_while_ga_stays():
+    """Measured at six hospitals: of central training, FedAvg, and FedGELA.
+
+    The line through the last four values of FedAvg falls by 0.47 points in a round, and its
+    standard error is 0.17.
+    """
+    central = {3: 92.1, 6: 92.1, 9: 91.0, 12: 88.5, 16: 84.9, 22: 81.1, 30: 81.0}
+    fedavg = {3: 81.8, 6: 87.5, 9: 91.9, 12: 92.5, 16: 92.2, 22: 91.6, 30: 83.9}
+    fedgela = {3: 90.4, 6: 89.1, 9: 88.9, 12: 91.0, 16: 91.0, 22: 90.8, 30: 90.4}
+    falling = found_of_pa(fedavg, 30)["falling"]
+    assert falling.what == (
+        "PA after has been falling since round 12: it was 92.5 % then, and is 83.9 % after the "
+        "last round."
+    )
+    assert falling.next == "Next: --rounds=12 (now 30)."
+    assert found_of_pa(central, 30)["falling"].next == "Next: --rounds=3 (now 30)."
+    assert not found_of_pa(fedgela, 30)
+
+
+def test_an_unlucky_last_value_of_pa_is_one():
+    """No line through three values; 81 % is 11.5 points below the best value.
+
+    With 4 test samples at one of six clients, two standard errors of a difference of PA are
+    200 √(2 · 0.925 · 0.075 · (1/36 + 1/22 + 1/9 + 1/4 + 1/84 + 1/52)) / 6 = 8.5 points.
+    """
+    curve = {3: 81.8, 6: 87.5, 9: 91.9, 16: 92.5, 22: 92.2}
+    assert {*found_of_pa({**curve, 30: 81.0}, 30)} == {"unstable"}
+    assert not found_of_pa({**curve, 30: 85.0}, 30), "within chance"
+
+
+def test_ga_that_falls_steadily_asks_for_fewer_rounds():
+    """It rises to 80 % in round 10, and falls by half a point in each of 20 rounds."""
+    run = Run([*np.linspace(40, 80, 10), *np.arange(79.5, 69.9, -0.5)], matrix([0.7] * 10))
+    [found] = [each for each in run.found() if each.kind in ("falling", "unstable")]
+    assert (found.kind, found.next) == ("falling", "Next: --rounds=10 (now 30).")
+    assert "GA has been falling since round 10: it was 80.0 % then, and is 70.0 %" in found.what

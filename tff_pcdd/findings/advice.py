@@ -21,7 +21,7 @@ ALONE = Change("--algorithm=local there", ("algorithm",))
 # worse, those that ask for larger ones, and those that say that personal models have been trained
 # for too long, unless the model they start from is to blame.
 _BREAKS = {"diverged", "excluded", "lost", "unstable"}
-_TOO_LARGE = _BREAKS | {"after local", "below before"}
+_TOO_LARGE = _BREAKS | {"falling", "after local", "below before"}
 _TOO_LITTLE = {"one answer", "chance", "personal chance", "flat"}
 _WORSE = {"below global", "below local"}
 
@@ -99,6 +99,14 @@ class Advice:
             return Change("more rounds", ("rounds",), True)
         more = max(2 * rounds, 2 * LEAST_POINTS) if self._few else 2 * rounds
         return Change(f"--rounds={more:g} (now {rounds:g})", ("rounds",), True)
+
+    def fewer_rounds(self, number: int) -> list[Change]:
+        """A run that ends in an earlier round, unless another accuracy still rises."""
+        if "rising" in self._kinds:
+            return []
+        rounds = self._number("rounds")
+        now = "" if rounds is None else f" (now {rounds:g})"
+        return [Change(f"--rounds={number}{now}", ("rounds",), False)]
 
     def steadier(self) -> list[Change]:
         """What makes rounds more alike."""

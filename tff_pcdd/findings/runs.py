@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from tff_pcdd.findings.thresholds import (
     ERRORS,
     FLAT,
     HIGH,
+    LEAST_FALLING,
     LEAST_POINTS,
     LEAST_SAMPLES,
     NOTHING,
@@ -143,6 +144,23 @@ def _shape(
 ) -> Iterator[Finding]:
     """Curves that do not rise, still rise, or end far below their best round."""
     column = "pa" if evidence.lacks_global_model else "ga"
+    found = [*_shape_of(column, _test_error, evidence, history, advice, kinds)]
+    yield from found
+    said = {finding.kind for finding in found}
+    if column == "ga":
+        # Of PA only that it has been better: GA tells whether training was long enough.
+        of_pa = _shape_of("pa", _mean_test_error, evidence, history, advice, kinds)
+        yield from (each for each in of_pa if each.kind in {"falling", "unstable"} - said)
+
+
+def _shape_of(
+    column: str,
+    test_error: Callable[[Evidence, float], float],
+    evidence: Evidence,
+    history: History,
+    advice: Advice,
+    kinds: Set[str],
+) -> Iterator[Finding]:
     heading = measures.of(column).heading
     usable = [row for row in history if not is_lost(row) and row.get(column) is not None]
     curve = [row[column] for row in usable]
@@ -162,7 +180,15 @@ def _shape(
                 f"between {min(curve):.1f} and {best:.1f} %.",
                 advice.learn_more(),
             )
-    elif best - last > DROP and best - last > ERRORS * _test_error(evidence, best):
+    elif best - last > DROP and _falls([(row["round"], row[column]) for row in usable]):
+        number = usable[int(np.argmax(curve))]["round"]
+        yield Finding.advised(
+            "falling",
+            f"{heading} has been falling since round {number}: it was {best:.1f} % then, and is "
+            f"{last:.1f} % after the last round.",
+            advice.fewer_rounds(number),
+        )
+    elif best - last > DROP and best - last > ERRORS * test_error(evidence, best):
         number = usable[int(np.argmax(curve))]["round"]
         yield Finding.advised(
             "unstable",
@@ -177,6 +203,30 @@ def _shape(
             f"{len(curve)} evaluations.",
             advice.more_rounds(),
         )
+
+
+def _falls(points: Sequence[tuple[float, float]]) -> bool:
+    """Whether a curve falls from its best point on: the slope of its line is more than chance."""
+    rounds, values = np.array(points, float).T
+    first = int(np.argmax(values))
+    rounds, values = rounds[first:] - rounds[first:].mean(), values[first:]
+    if len(values) < LEAST_FALLING:
+        return False
+    squares = rounds @ rounds
+    slope = (rounds @ values) / squares
+    rest = values - values.mean() - slope * rounds
+    error = math.sqrt(rest @ rest / (len(values) - 2) / squares)
+    return bool(slope < 0 and -slope > ERRORS * error)
+
+
+def _mean_test_error(evidence: Evidence, accuracy: float) -> float:
+    """As `_test_error`, of two means over clients of accuracies on their own test samples."""
+    samples = [each.test for each in evidence.clients if each.test]
+    if not samples:
+        return math.inf
+    share = accuracy / 100
+    variance = sum(2 * share * (1 - share) / number for number in samples)
+    return 100 * math.sqrt(variance) / len(samples)
 
 
 def _test_error(evidence: Evidence, accuracy: float) -> float:

@@ -42,6 +42,7 @@ _REPEATED = {
     "never predicted": "The global model never answers some classes",
     "groups": "Nothing is classified correctly of some group of classes",
     "flat": "An accuracy does not change any more",
+    "falling": "An accuracy has been falling for many rounds",
     "unstable": "The last round is far below the best one",
     "re-trained": "The re-trained head is worse than the head that clients have trained",
     "after local": "Local training makes the personal models worse",
