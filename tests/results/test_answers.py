@@ -347,6 +347,41 @@ def test_clients_gain_and_lose():
     assert line.next == "Next: keep the model of --algorithm=local at these clients, or take ccvr."
 
 
+@pytest.mark.parametrize(
+    ("tests", "gains", "said"),
+    [
+        # (10 − 2 + 1.9 − 0.7) / 4 = 2.3, and (−2 + 1.9 − 0.7) / 3 = −0.27 without the first one.
+        ((4, 50, 60, 70), (10.0, -2.0, 1.9, -0.7), "it is −0.3."),
+        ((5, 50, 60, 70), (10.0, -2.0, 1.9, -0.7), ""),
+        # (10 + 5 + 4 + 6) / 4 = 6.25, and 5 without the first one.
+        ((4, 50, 60, 70), (10.0, 5.0, 4.0, 6.0), ""),
+        ((4, 4, 4, 4), (10.0, -2.0, 1.9, -0.7), ""),
+    ],
+)
+def test_a_gain_that_comes_from_a_client_with_few_test_samples(tests, gains, said):
+    """With two seeds, whose gains at the first client are 2 points apart."""
+    clients = []
+    for number, (test, gain_there) in enumerate(zip(tests, gains, strict=True)):
+        for seed, off in (("0", 1.0), ("1", -1.0)):
+            pa = 80.0 + gain_there + (off if number == 0 else 0.0)
+            clients.append(site(f"site {number}", "fedgela", seed, pa, test=test))
+            clients.append(site(f"site {number}", "fedavg", seed, 80.0, test=test))
+    mean = 80.0 + sum(gains) / 4
+    values = {"fedgela": mean, "fedavg": 80.0}
+    found = Results(
+        Result("P", method, seed, False, {"pa_final": pa})
+        for method, pa in values.items()
+        for seed in ("0", "1")
+    )
+    [answer] = answers.read(found, clients)
+    sentence = dict(answer.sentences())[answer.choices[0].heading]
+    shown = (
+        "The gain over fedavg comes from site 0 (+10.0 points, 4 test samples): without clients "
+        f"with fewer than 5 test samples, {said}"
+    )
+    assert sentence.endswith(shown) if said else "comes from" not in sentence
+
+
 def test_no_client_gains():
     clients = [site(name, "fedgela", "0", 60.0, -30.0) for name in ("north", "south")]
     [answer] = answers.read(results(), clients)

@@ -29,11 +29,12 @@ from tff_pcdd.findings.finding import (
 )
 from tff_pcdd.findings.grids import merged, of_choice, of_grid, of_noise, of_ties, read_point
 from tff_pcdd.findings.runs import of_run, re_trained_method
-from tff_pcdd.findings.thresholds import FLAT
+from tff_pcdd.findings.thresholds import FLAT, LEAST_SAMPLES
 
 __all__ = [
     "FLAT",
     "KEY",
+    "LEAST_SAMPLES",
     "OR",
     "THEN",
     "Change",

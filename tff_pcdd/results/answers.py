@@ -83,6 +83,7 @@ class Choice:
         more_seeds: the flag that adds seeds up to `FEW_SEEDS`.
         sample: the points that one test sample changes; 0 if unknown.
         too_easy: whether all that cannot be told apart are right for all test samples but one.
+        of_few: a sentence if its gain comes from clients with few test samples; empty otherwise.
     """
 
     key: str
@@ -98,6 +99,7 @@ class Choice:
     more_seeds: str
     sample: float = 0.0
     too_easy: bool = False
+    of_few: str = ""
 
     @property
     def heading(self) -> str:
@@ -149,6 +151,8 @@ class Choice:
         if self.left_out:
             names = text.listed(self.left_out, 8)
             yield f"Not ranked, because runs are missing or diverged: {names}."
+        if self.of_few:
+            yield self.of_few
 
 
 class SiteGain(NamedTuple):
@@ -268,6 +272,10 @@ def read(
     for partition in partitions:
         own = [site for site in clients if site.run[0] == partition]
         choices = _choices(results.of(partition=partition), tuned_with, _of_a_sample(own))
+        choices = [
+            dataclasses.replace(each, of_few=_of_few(each, own)) if each.key == "pa_final" else each
+            for each in choices
+        ]
         found.append(Answer(partition, choices, _sites(own)))
     if len(partitions) > 1:
         found.insert(0, Answer("", _choices(results, tuned_with)))
@@ -281,6 +289,47 @@ def _of_a_sample(clients: Sequence[Site]) -> dict[str, float]:
         return {}
     # PA is a mean over clients, and a sample counts most where there are the fewest.
     return {"ga_final": 100 / sum(samples), "pa_final": 100 / (len(samples) * min(samples))}
+
+
+def _of_few(choice: Choice, clients: Sequence[Site]) -> str:
+    """Says if the gain of the best method in PA comes from clients with few test samples.
+
+    Args:
+        choice: the best method by PA.
+        clients: those of all runs on the partition.
+    """
+    samples = by_client.tested(clients)
+    few = {name for name, number in samples.items() if number < findings.LEAST_SAMPLES}
+    values: dict[str, dict[tuple[str, str], float]] = {}
+    for site in clients:
+        if (pa := site.values["pa"]) is not None:
+            values.setdefault(site.run[1], {})[site.name, site.run[2]] = pa
+    best = values.get(choice.best, {})
+    others = [method for method, found in choice.over.items() if found.mean > 0]
+    for other in others or choice.tied or choice.behind:
+        differences: dict[str, list[float]] = {}
+        for place in best.keys() & values.get(other, {}).keys():
+            differences.setdefault(place[0], []).append(best[place] - values[other][place])
+        gains = {name: statistics.fmean(differences[name]) for name in sorted(differences)}
+        ahead = {name: each for name, each in gains.items() if name in few and each > 0}
+        kept = [each for name, each in gains.items() if name not in few]
+        if not ahead or not kept:
+            continue
+        whole, rest = statistics.fmean(gains.values()), statistics.fmean(kept)
+        if whole > 0 and rest < whole / 2:
+            names = text.listed(
+                [
+                    f"{findings.label(name)} ({text.signed(each)} points, "
+                    f"{text.plural(samples[name], 'test sample')})"
+                    for name, each in ahead.items()
+                ],
+                3,
+            )
+            return (
+                f"The gain over {other} comes from {names}: without clients with fewer than "
+                f"{findings.LEAST_SAMPLES} test samples, it is {text.signed(rest)}."
+            )
+    return ""
 
 
 def _more_seeds(results: Results, tuned_with: Collection[int]) -> str:
