@@ -775,3 +775,19 @@ def test_ga_that_falls_steadily_asks_for_fewer_rounds():
     [found] = [each for each in run.found() if each.kind in ("falling", "unstable")]
     assert (found.kind, found.next) == ("falling", "Next: --rounds=10 (now 30).")
     assert "GA has been falling since round 10: it was 80.0 % then, and is 70.0 %" in found.what
+
+
+@pytest.mark.parametrize(
+    ("seeds", "taken", "advice"),
+    [
+        ([0], (), "Next: --seeds=0,1,2,3,4 (now 0), or a larger --validation_fraction."),
+        (["0", "1"], {2, 3}, "Next: --seeds=0,1,4,5,6 (now 0,1), or a larger --validation_frac"),
+        ([0, 1, 2, 3, 4], (), ""),
+    ],
+)
+def test_points_that_lie_too_near_name_the_seeds_to_add(seeds, taken, advice):
+    """Up to five; what was followed already is not advised again."""
+    scores = {"a=1": 80.0, "a=2": 79.9}
+    [found] = findings.of_noise([("", "a=1", scores)], 100, seeds, taken)
+    assert found.next.startswith(advice)
+    assert bool(found.next) == bool(advice)

@@ -216,6 +216,27 @@ def test_the_first_command_is_that_of_the_method_that_the_criterion_puts_first(
     assert f"{heading} : " in shown
 
 
+def test_held_out_samples_are_those_of_the_runs_that_have_chosen(tmp_path):
+    """100 with each of two seeds, as in the terminal; those of the comparison hold out others."""
+    make_method_sweep(tmp_path)
+    config = json.dumps(ExperimentConfig.from_settings(validation_fraction=0.2).to_settings())
+    for method in ("fedavg", "fedgela"):
+        for seed in (0, 10):
+            folder = tmp_path / "tuning" / method / "client_learning_rate=0.1" / f"seed_{seed}"
+            folder.mkdir(parents=True)
+            (folder / "config.json").write_text(config)
+            clients = "client,train_samples,test_samples,warning\n0,400,9,\n"
+            (folder / "clients.csv").write_text(clients)
+    algorithms = ("fedgela", "fedavg")
+    make_comparison(
+        tmp_path / "comparison", algorithms=algorithms, seeds=(11, 12), validation_fraction=0.2
+    )
+    found = sweep_page.content(Directory(tmp_path))["findings"]
+    [line] = [each.line for each in found if each.kind == "noise"]
+    assert line.startswith("VA is measured on about 100 held-out samples with each of 2 seeds, ")
+    assert "Next: --seeds=0,10,13,14,15 (now 0,10), or" in line
+
+
 def test_a_comparison_that_cannot_be_read_leaves_the_rest_of_the_page(tmp_path):
     make_method_sweep(tmp_path)
     (tmp_path / "comparison").mkdir()

@@ -230,8 +230,8 @@ def test_points_that_lie_too_near_for_the_held_out_samples(training, tmp_path):
     # 99 is 1 and 4 points above two of five points, and 60 is 20 above the other one.
     said = (
         "VA is measured on about 100 held-out samples, so points may have to lie 5.7 points apart "
-        "to be told apart: 2 of 5 other points of fedprox are nearer to the chosen one. Next: more "
-        "--seeds, or a larger --validation_fraction."
+        "to be told apart: 2 of 5 other points of fedprox are nearer to the chosen one. Next: "
+        "--seeds=0,4,5,6,7 (now 0), or a larger --validation_fraction."
     )
     page = sweep_page.content(Directory(tmp_path))["findings"]
     [line] = [each.line for each in page if each.kind == "noise"]

@@ -27,11 +27,20 @@ from tff_pcdd.findings.finding import (
     printed,
     recorded,
 )
-from tff_pcdd.findings.grids import merged, of_choice, of_grid, of_noise, of_ties, read_point
+from tff_pcdd.findings.grids import (
+    merged,
+    more_seeds,
+    of_choice,
+    of_grid,
+    of_noise,
+    of_ties,
+    read_point,
+)
 from tff_pcdd.findings.runs import of_run, re_trained_method
-from tff_pcdd.findings.thresholds import FLAT, LEAST_SAMPLES
+from tff_pcdd.findings.thresholds import FEW_SEEDS, FLAT, LEAST_SAMPLES
 
 __all__ = [
+    "FEW_SEEDS",
     "FLAT",
     "KEY",
     "LEAST_SAMPLES",
@@ -51,6 +60,7 @@ __all__ = [
     "listed_losses",
     "loses",
     "merged",
+    "more_seeds",
     "of_choice",
     "of_clients",
     "of_grid",

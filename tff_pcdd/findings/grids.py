@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import tables, text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.evaluation import accuracy_interval
 from tff_pcdd.findings.finding import Finding
+from tff_pcdd.findings.thresholds import FEW_SEEDS
 
 if TYPE_CHECKING:
     from tff_pcdd.experiment.config import ExperimentConfig
@@ -90,7 +92,10 @@ def of_ties(scores: Mapping[str, float | None], chosen: str) -> Iterator[Finding
 
 
 def of_noise(
-    choices: Iterable[tuple[str, str, Mapping[str, float | None]]], samples: int, seeds: int = 1
+    choices: Iterable[tuple[str, str, Mapping[str, float | None]]],
+    samples: int,
+    seeds: Sequence[int | str] = (0,),
+    taken: Collection[int] = (),
 ) -> Iterator[Finding]:
     """Points that lie too near to the chosen one for the number of held-out samples.
 
@@ -98,7 +103,8 @@ def of_noise(
         choices: for each method its name, which is empty if there is only one, the chosen point,
             and the accuracy on held-out samples of each point that was trained to the end.
         samples: number of held-out samples with each seed; 0 if unknown.
-        seeds: number of seeds, over which the accuracies are averaged.
+        seeds: the seeds, over which the accuracies are averaged.
+        taken: seeds of other runs, which may not be added to them.
 
     Example:
         >>> [found] = of_noise([("", "a=1", {"a=1": 80.0, "a=2": 75.0, "a=3": 60.0})], 200)
@@ -111,7 +117,7 @@ def of_noise(
         best = scores.get(chosen)
         if best is None or not samples:
             continue
-        distance = _distance(best, samples * seeds)
+        distance = _distance(best, samples * len(seeds))
         others = [score for point, score in scores.items() if point != chosen and score is not None]
         if near := sum(best - score < distance for score in others):
             distances.append(distance)
@@ -121,14 +127,33 @@ def of_noise(
             found.append(f"{near} of {number}{of_method} {is_near} nearer to the chosen one")
     if found:
         measured = f"about {text.plural(samples, 'held-out sample')}"
-        measured += f" with each of {seeds} seeds" if seeds > 1 else ""
+        measured += f" with each of {len(seeds)} seeds" if len(seeds) > 1 else ""
         widths = [*dict.fromkeys(f"{width:.1f}" for width in (min(distances), max(distances)))]
+        # What was done already is not advised again.
+        few = len(seeds) < FEW_SEEDS and all(f"{seed}".isdecimal() for seed in seeds)
+        now, more = (",".join(map(str, each)) for each in (seeds, more_seeds(seeds, taken)))
         yield Finding(
             "noise",
             f"VA is measured on {measured}, so points may have to lie {' to '.join(widths)} points "
             f"apart to be told apart: {text.listed(found, 8)}.",
-            "Next: more --seeds, or a larger --validation_fraction.",
+            f"Next: --seeds={more} (now {now}), or a larger --validation_fraction." if few else "",
         )
+
+
+def more_seeds(seeds: Sequence[int | str], taken: Collection[int] = ()) -> list[int | str]:
+    """Seeds, and further ones up to `FEW_SEEDS`.
+
+    Args:
+        seeds: the seeds of some runs.
+        taken: seeds that are not added.
+
+    Example:
+        >>> more_seeds([0], taken=[1, 2]), more_seeds([0, 1, 2, 3, 4, 5])
+        ([0, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5])
+    """
+    last = max((int(seed) for seed in seeds if f"{seed}".isdecimal()), default=-1)
+    further = (seed for seed in itertools.count(last + 1) if seed not in taken)
+    return [*seeds, *itertools.islice(further, max(0, FEW_SEEDS - len(seeds)))]
 
 
 def _distance(best: float, samples: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import glob
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -224,8 +225,8 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         Column("seeds", "finished runs that did not diverge"),
     ]
     complete = {point.name: point.score for point in points}
-    seeds = max((len(point.scores) for point in points), default=1)
-    measured = {point.name: point.score for point in points if len(point.scores) == seeds}
+    seeds = max(([*point.scores] for point in points), key=len, default=[])
+    measured = {point.name: point.score for point in points if len(point.scores) == len(seeds)}
     what = " of ".join(text.listed([*map(name_of, names)]) for names in (sorted(tried), methods))
     title = _title(what, config, tried)
     return {
@@ -368,7 +369,17 @@ def _methods(
         if not row["stopped_after"] and row["diverged"] != "True":
             scores.setdefault(row["algorithm"], {})[row["settings"]] = number(row["va"])
     picked = [(name_of(m), settings, scores.get(m, {})) for m, settings in chosen.items()]
-    found += findings.of_noise(picked, _held_out(directory, runs))
+    finals = Directory(directory.path / COMPARISON, directory.compared)
+    report = finals.path / REPORT
+    final = directory.attempt(COMPARISON, compared.read, finals) or compared.NOTHING
+    # The runs that have chosen, with their seeds.
+    places = [f"{SWEEP_RUNS}/{name}/{settings or 'default'}" for name, settings in chosen.items()]
+    chose = [[*directory.folders(f"{glob.escape(each)}/seed_*/{CONFIG}")] for each in places]
+    folders = [sorted(each, key=_seed) for each in chose if each]
+    samples = max((by_client.held_out(each[0]) for each in folders), default=0)
+    seeds = max(([_seed(run) for run in each] for each in folders), key=len, default=[0])
+    taken = {int(each.seed) for each in final.results if each.seed.isdecimal()}
+    found += findings.of_noise(picked, samples or _held_out(directory, runs), seeds, taken)
     tried = {
         f"{SWEEP_RUNS}/{row['algorithm']}/{row['settings'] or 'default'}": row for row in cells
     }
@@ -386,9 +397,6 @@ def _methods(
         Column("stopped", f"points that were stopped early, {_why_stopped(call)}"),
         Column("rounds", "rounds that all points have trained together"),
     ]
-    finals = Directory(directory.path / COMPARISON, directory.compared)
-    report = finals.path / REPORT
-    final = directory.attempt(COMPARISON, compared.read, finals) or compared.NOTHING
     # The accuracy of the comparison that corresponds to that by which settings were chosen.
     asked = "pa_final" if criterion == "va_personal" else "ga_final"
     choices = final.answers[0].choices if final.answers else ()
@@ -435,6 +443,12 @@ def _is_stopped(row: Mapping[str, str]) -> bool:
 def _last_call(directory: Directory) -> Mapping[str, Any]:
     """The record of the last call; empty without one, such as of a sweep started from Python."""
     return directory.attempt(CALLS, lambda: calls.last(directory.path / CALLS)) or {}
+
+
+def _seed(run: Path) -> int:
+    """The seed of a run, from the name of its folder."""
+    seed = run.name.removeprefix("seed_")
+    return int(seed) if seed.isdecimal() else 0
 
 
 def _why_stopped(call: Mapping[str, Any]) -> str:

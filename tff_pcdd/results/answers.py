@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,9 +23,6 @@ _QUESTIONS = (
     ("ga_final", "One model for all", (BASELINE, POOLED)),
     ("pa_final", "A model for each client", (BASELINE, ALONE, POOLED)),
 )
-
-# With fewer seeds, more of them are advised where methods cannot be told apart.
-FEW_SEEDS = 5
 
 _TOO_EASY = (
     "The task is too easy to tell them apart, with more seeds too: take harder data, such as a "
@@ -80,7 +76,7 @@ class Choice:
         behind: the methods that are behind it.
         left_out: the methods that lack runs, or of which a run has diverged.
         units: what the units are, seeds or partitions.
-        more_seeds: the flag that adds seeds up to `FEW_SEEDS`.
+        more_seeds: the flag that adds seeds up to `findings.FEW_SEEDS`.
         sample: the points that one test sample changes; 0 if unknown.
         too_easy: whether all that cannot be told apart are right for all test samples but one.
         of_few: a sentence if its gain comes from clients with few test samples; empty otherwise.
@@ -131,7 +127,7 @@ class Choice:
         """Which methods cannot be told apart from the best, which can, and which are left out."""
         number = len(self.values)
         # With so few, even large differences are uncertain.
-        few = number < FEW_SEEDS and self.units == "seed"
+        few = number < findings.FEW_SEEDS and self.units == "seed"
         tied = [method for method in self.tied if method not in self.equal]
         if tied:
             it = self.best if self.equal else "it"
@@ -335,9 +331,7 @@ def _of_few(choice: Choice, clients: Sequence[Site]) -> str:
 def _more_seeds(results: Results, tuned_with: Collection[int]) -> str:
     """The flag that adds seeds that had no part in a choice."""
     own = dict.fromkeys(result.seed for result in results)
-    last = max((int(seed) for seed in own if seed.isdecimal()), default=-1)
-    further = (seed for seed in itertools.count(last + 1) if seed not in tuned_with)
-    seeds = [*own, *itertools.islice(further, max(0, FEW_SEEDS - len(own)))]
+    seeds = findings.more_seeds([*own], tuned_with)
     return f"--{'final_seeds' if tuned_with else 'seeds'}={','.join(map(str, seeds))}"
 
 

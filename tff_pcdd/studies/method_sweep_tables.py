@@ -57,8 +57,9 @@ def of_choice(tuned: Sequence[Tuned]) -> list[Finding]:
         for method, best in chosen
     ]
     samples = max((by_client.held_out(best.runs[0].folder) for _, best in chosen), default=0)
-    seeds = max((len(best.runs) for _, best in chosen), default=1)
-    return [*findings.merged(edges), *findings.of_noise(scores, samples, seeds)]
+    seeds = max(([run.config.seed for run in best.runs] for _, best in chosen), key=len, default=[])
+    taken = {config.seed for _, best in chosen for config in best.point.finals}
+    return [*findings.merged(edges), *findings.of_noise(scores, samples, seeds, taken)]
 
 
 def document(

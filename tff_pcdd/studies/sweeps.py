@@ -139,7 +139,9 @@ def of_choice(outcomes: Sequence[Outcome], best: Outcome | None, samples: int = 
     chosen = best.point.name
     return [
         *findings.of_choice(scores, chosen, best.point.configs[0]),
-        *findings.of_noise([("", chosen, scores)], samples, best.seeds),
+        *findings.of_noise(
+            [("", chosen, scores)], samples, [config.seed for config in best.point.configs]
+        ),
     ]
 
 
