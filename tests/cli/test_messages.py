@@ -145,6 +145,15 @@ def test_settings_in_texts_are_typed_as_flags(text, typed):
     assert as_typed(text, ()) == text, "a program without these flags"
 
 
+def test_settings_of_training_are_typed_as_flags_elsewhere():
+    text = "train with `rounds=9`, or a larger `keep_checkpoints`; `x=1`, checkpoint_round=9"
+    typed = (
+        "train with --rounds=9, or a larger --keep_checkpoints of tasks.train; `x=1`, "
+        "--checkpoint_round=9"
+    )
+    assert as_typed(text, {"checkpoint_round"}) == typed
+
+
 def test_warnings_name_flags_as_they_are_typed(capsys):
     messages.install("train", {"bn", "impute"})
     logging.warning("bn=personal: has no effect; impute=median, data_dir=x")

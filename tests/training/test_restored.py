@@ -58,8 +58,11 @@ def test_an_accuracy_without_samples_is_null(unbroken, options, monkeypatch):
 
 
 def test_what_is_not_there_is_refused(unbroken, options, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no checkpoint of round 1 .*\[2, 3, 4\]"):
+    hint = "training with a larger `keep_checkpoints` keeps earlier ones"
+    with pytest.raises(FileNotFoundError, match=rf"round 1 .*there are \[2, 3, 4\]; {hint}$"):
         evaluate_run(CONFIG, unbroken, options, 1)
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint of round 9 .*\[2, 3, 4\]$"):
+        evaluate_run(CONFIG, unbroken, options, 9)
     with pytest.raises(FileNotFoundError, match="no checkpoint in"):
         evaluate_run(CONFIG, tmp_path / "none", options)
     assert not (tmp_path / "none").exists()

@@ -15,6 +15,7 @@ from tff_pcdd.cli import flagfiles
 from tff_pcdd.errors import SettingError, question
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.settings import Setting, describe, objection_to_type, registries, split_names
+from tff_pcdd.training.run_options import RunOptions
 
 if TYPE_CHECKING:
     from tff_pcdd.registry import Registry
@@ -424,6 +425,9 @@ class Flags:
 # follows a comma or an equals sign, or is a part of a path or of another name, is a user's value.
 _NAME = re.compile(r"(?<![\w\-/.,:='\"{}])(`?)([a-z][a-z0-9_]*)\1(?![\w\-/'\":}]|\.\w)(=?)")
 
+# A setting in backticks with a number, as errors and warnings name it.
+_WITH_VALUE = re.compile(r"`([a-z][a-z0-9_]*)(=\d+)`")
+
 
 def as_typed(text: str, flags: Container[str]) -> str:
     """A text about settings, as an error or a warning, with its flags as they are typed.
@@ -435,6 +439,8 @@ def as_typed(text: str, flags: Container[str]) -> str:
         'with --overwrite, or set --num_clients=3; rounds'
         >>> as_typed("train with fewer `rounds`", {"overwrite"})
         'train with fewer --rounds of tasks.train'
+        >>> as_typed("train with `rounds=9`", {"overwrite"})
+        'train with --rounds=9'
     """
 
     def spelled(found: re.Match[str]) -> str:
@@ -446,12 +452,19 @@ def as_typed(text: str, flags: Container[str]) -> str:
             return f"--{name} of tasks.train"
         return f"--{name}{equals}" if is_setting and name in flags else found[0]
 
+    def with_value(found: re.Match[str]) -> str:
+        is_setting = found[1] in flags or found[1] in _training_settings()
+        return f"--{found[1]}{found[2]}" if is_setting else found[0]
+
+    text = _WITH_VALUE.sub(with_value, text)
     return _NAME.sub(spelled, text)
 
 
 @functools.cache
 def _training_settings() -> frozenset[str]:
-    return frozenset(setting.name for setting in describe(ExperimentConfig))
+    return frozenset(
+        setting.name for cls in (ExperimentConfig, RunOptions) for setting in describe(cls)
+    )
 
 
 def shown(error: SettingError, flags: Container[str]) -> str:

@@ -199,8 +199,11 @@ class CheckpointManager:
         """
         rounds = self.rounds()
         if not rounds or (round_number is not None and round_number not in rounds):
+            kept = rounds and round_number is not None and round_number < rounds[0]
+            hint = "; training with a larger `keep_checkpoints` keeps earlier ones" if kept else ""
             raise FileNotFoundError(
-                f"no checkpoint of round {round_number} in {self._directory}; there are {rounds}"
+                f"no checkpoint of round {round_number} in {self._directory}; there are "
+                f"{rounds}{hint}"
                 if rounds
                 else f"no checkpoint in {self._directory}"
             )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import evaluation, files, stages
+from tff_pcdd import evaluation, files, measures, stages, tables
 from tff_pcdd.data import Federation
 from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.experiment.config import ExperimentConfig
-from tff_pcdd.training import predictions
-from tff_pcdd.training.file_names import CLIENT_STATES, EVALUATION
+from tff_pcdd.training import manifests, predictions
+from tff_pcdd.training.file_names import CHECKPOINTS, CLIENT_STATES, EVALUATION
 from tff_pcdd.training.run import Run
 from tff_pcdd.training.run_directory import (
     check_entries,
@@ -22,6 +23,9 @@ from tff_pcdd.training.run_directory import (
     without_nan,
 )
 from tff_pcdd.training.run_options import RunOptions
+from tff_pcdd.training.summary import summarize_accuracies
+
+_logger = logging.getLogger(__name__)
 
 
 def restore_run(
@@ -51,6 +55,39 @@ def restore_run(
     run = Run(config, directory, options, federation=federation)
     run.restore(round_number)
     return run
+
+
+def warn_of_better_round(run: Run) -> None:
+    """Warns if an earlier round of a restored run is better on held-out samples; says how to get it.
+
+    The rounds are compared as in summary.json: by the accuracy of the global model, or without one
+    by that of the personal models.
+    """
+    config, history = run.config, run.history
+    if not len(history):
+        return
+    measure = measures.of("va" if config.method.has_global_model else "va_personal")
+    found = summarize_accuracies(
+        history,
+        diverged=run.simulation.nonfinite.diverged,
+        whole=config.evaluation.personal_eval_every is None,
+    )
+    best, value, here = found.get(measure.best_round), found.get(measure.best), history[-1]
+    if best is None or (here[measure.name] is not None and here[measure.name] >= value):
+        return
+    if best in manifests.rounds(run.directory / CHECKPOINTS, ["json"]):
+        remedy = f"checkpoint_round={best} takes it"
+    else:
+        shorter = "" if config.planned_by else f"with `rounds={best}` in another directory, or "
+        remedy = f"its checkpoint was not kept; train {shorter}with a larger `keep_checkpoints`"
+    _logger.warning(
+        "round %d is used, but round %d is better on held-out samples (%s %% instead of %s %%); %s",
+        here["round"],
+        best,
+        tables.percent(value),
+        tables.percent(here[measure.name]),
+        remedy,
+    )
 
 
 def evaluate_run(
@@ -87,6 +124,8 @@ def evaluate_run(
     files.check_writable(Path(run_dir), "run_dir")
     files.remove_leftovers(Path(run_dir))
     run = restore_run(config, run_dir, options, round_number, federation=federation)
+    if round_number is None:
+        warn_of_better_round(run)
     with run.simulation:
         stages.enter("evaluating")
         results = _evaluate(run)
