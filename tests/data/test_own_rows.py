@@ -545,6 +545,33 @@ def test_numbers_of_patients_are_no_inputs(name, table, warnings_again):
     assert f"column {name} is left out: ids by their names" in warnings_again.text
 
 
+@pytest.mark.parametrize("missing", ["refuse", "drop", "keep"])
+def test_texts_of_patients_are_no_inputs(missing, table, tmp_path, warnings_again):
+    """As numbers of patients: the same inputs, and the same advice to keep a patient in one part."""
+    expected = load(table)
+    numbers = np.repeat(np.arange(30), 2)
+    table["patient_id"] = [f"P{1000 + number}" for number in numbers]
+    table.loc[4, "patient_id"] = None
+    for made in (
+        data.from_dataframe(table, features="all", missing=missing),
+        loaded_file(table, tmp_path / "a.csv", features="all", missing=missing),
+    ):
+        np.testing.assert_array_equal(made.train.x, expected.train.x)
+    assert "column patient_id is left out: ids by their names" in warnings_again.text
+    assert "group_column=patient_id keeps them in one part" in warnings_again.text
+    # As inputs, they have to be named.
+    chosen = {"features": "all", "categorical_columns": "patient_id", "impute": "median"}
+    assert data.from_dataframe(table, **chosen).input_spec.shape[0] > 2
+    with pytest.raises(DataError, match=r"'P1000' in column 'patient_id' is not a finite number"):
+        data.from_dataframe(table, features=["pulse", "patient_id"])
+
+
+def test_texts_under_other_names_are_refused(table):
+    table["ward"] = ["P1", "P2", "P3"] * 20
+    with pytest.raises(DataError, match=r"'P1' in column 'ward' is not a finite number"):
+        data.from_dataframe(table, features="all")
+
+
 def test_categories_that_are_alike_are_named(table, warnings_again):
     table["sex"] = ["w", "m", "W"] * 20
     made = data.from_dataframe(table, features=["pulse", "sex"], categorical_columns="sex")

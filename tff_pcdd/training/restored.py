@@ -58,7 +58,7 @@ def restore_run(
 
 
 def warn_of_better_round(run: Run) -> None:
-    """Warns if an earlier round of a restored run is better on held-out samples; says how to get it.
+    """Warns if an earlier round of a restored run is better on held-out samples, and what to do.
 
     The rounds are compared as in summary.json: by the accuracy of the global model, or without one
     by that of the personal models.

@@ -452,6 +452,7 @@ class Table(OwnImages, MissingValues):
         names = self._features()
         if names == [_ALL]:
             names = [name for name in columns.names if name not in roles]
+            names = self._without_text_ids(columns, names)
             # With impute, they are constants.
             return names if self.impute is not None else self._without_empty(columns, names)
         for name in names:
@@ -459,6 +460,26 @@ class Table(OwnImages, MissingValues):
                 reason = f"{name} is the label or the site, and would give away the answer"
                 raise SettingError("feature_columns", self.feature_columns, reason)
         return names
+
+    def _without_text_ids(self, columns: Columns, names: Sequence[str]) -> list[str]:
+        """The columns but those that hold ids by their names, and texts; warns of these.
+
+        Ids that are numbers are left out when they have been read, see `_informative`.
+        """
+        markers, categorical = self.markers(), self._categorical()
+        texts = [
+            name
+            for name in names
+            if _NAMES_AN_ID.search(name)
+            and name not in categorical
+            and any(
+                not is_missing(value, markers) and _is_text(value)
+                for value in columns.values(name, "feature_columns")
+            )
+        ]
+        if texts:
+            _warn_of_left_out(columns.place, texts, _IDS)
+        return [name for name in names if name not in texts]
 
     def _without_empty(self, columns: Columns, names: Sequence[str]) -> list[str]:
         """The columns that have a value in any row; warns of the others."""
@@ -529,6 +550,9 @@ _NAMES_AN_ID = re.compile(
     re.IGNORECASE,
 )
 
+# Why such columns are no inputs.
+_IDS = "ids by their names"
+
 # The fewest rows of which it is no accident that a column numbers them.
 _FEWEST = 10
 
@@ -571,7 +595,7 @@ def _informative(
         elif name == "" or name.startswith("Unnamed: "):
             reasons.setdefault("nothing says what it holds", []).append(name)
         elif _NAMES_AN_ID.search(name) and name not in categorical:
-            reasons.setdefault("ids by their names", []).append(name)
+            reasons.setdefault(_IDS, []).append(name)
         else:
             kept.append(index)
     for reason, left_out in reasons.items():
@@ -631,6 +655,15 @@ def _labels_of_classes(
                 "classes that the file names"
             )
     return [class_names[value] for value in values]
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is no number, with a point or a comma before decimals."""
+    try:
+        float(str(value).replace(",", "."))
+    except ValueError:
+        return True
+    return False
 
 
 def _number(text: str) -> str:
