@@ -547,7 +547,7 @@ def test_numbers_of_patients_are_no_inputs(name, table, warnings_again):
 
 @pytest.mark.parametrize("missing", ["refuse", "drop", "keep"])
 def test_texts_of_patients_are_no_inputs(missing, table, tmp_path, warnings_again):
-    """As numbers of patients: the same inputs, and the same advice to keep a patient in one part."""
+    """As numbers of patients: they are no inputs, and the same advice is given."""
     expected = load(table)
     numbers = np.repeat(np.arange(30), 2)
     table["patient_id"] = [f"P{1000 + number}" for number in numbers]

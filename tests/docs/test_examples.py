@@ -7,7 +7,11 @@ import re
 import sys
 import types
 
+import numpy as np
 import pytest
+import tensorflow as tf
+
+import tff_pcdd
 
 _GUIDES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "how-to"
 
@@ -28,3 +32,32 @@ def test_guide_runs(guide, tmp_path, monkeypatch, capsys):
         exec(compile(block, f"{guide}.md", "exec", dont_inherit=True), vars(module))
     assert blocks
     assert capsys.readouterr().out or guide == "embeddings"
+
+
+@pytest.mark.integration
+def test_a_row_of_a_table(tmp_path, monkeypatch):
+    """The guide to Python exports a model that the guide to serving calls; answers are equal."""
+    monkeypatch.chdir(tmp_path)
+    (trains,) = _blocks_with("python", "from_dataframe")
+    (calls,) = _blocks_with("serving", "saved_model.load")
+    trained, called = {"tff_pcdd": tff_pcdd}, {}
+    exec(trains, trained)
+    exec(calls, called)
+    assert tuple(trained["federation"].client_ids) == ("Bergen", "Oslo")
+    probabilities = called["answer"]["probabilities"].numpy()
+    assert probabilities.shape == (2, 2)
+    np.testing.assert_allclose(
+        probabilities[0], trained["answer"]["probabilities"][0], rtol=0, atol=1e-6
+    )
+    # Classes in alphabetical order; the first patient is older than 60.
+    assert called["answer"]["label"].numpy()[0] == b"ill"
+    assert trained["federation"].class_names == ("ill", "well")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="float"):
+        called["serve"](age=tf.constant([63]), pain=tf.constant(["dull"]))
+
+
+def _blocks_with(guide, text):
+    blocks = re.findall(
+        r"^```python\n(.*?)^```$", (_GUIDES / f"{guide}.md").read_text(), re.M | re.S
+    )
+    return [block for block in blocks if text in block]
