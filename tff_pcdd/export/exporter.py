@@ -213,8 +213,9 @@ def _export(
             yield exported
         if lacking:
             _logger.warning(
-                "%s: exported without a temperature, because the held-out samples show none that "
-                "is better than none; train with a larger `validation_fraction`",
+                "%s: exported without a temperature, because the held-out samples do not show that "
+                "one makes the probabilities better; a larger validation_fraction holds more "
+                "samples out, but small sites may still have too few",
                 text.listed(lacking),
             )
 
