@@ -176,3 +176,15 @@ def test_the_page_of_settings_has_all_of_them():
     names = re.findall(r"^\| `(\w+)` ", settings_page.page(), re.M)
     assert {setting.name for setting in describe(ExperimentConfig)} <= set(names)
     assert len(names) == len(set(names))
+
+
+def test_pages_and_notebooks_are_spelled_in_one_way():
+    """As in America; pictures in notebooks are no texts."""
+    british = r"(?i)favour|colour|behaviour|neighbour|labelled|modelled"
+    for path in _texts():
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".ipynb":
+            text = "".join(line for cell in json.loads(text)["cells"] for line in cell["source"])
+        if path.suffix in (".md", ".ipynb"):
+            found = re.findall(british, text)
+            assert not found, f"{path.name}: {found}"

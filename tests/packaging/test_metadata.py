@@ -147,7 +147,7 @@ def test_dependencies_are_what_is_imported():
 _OPTIONAL = {"pyarrow", "openpyxl", "pydicom"}
 
 
-# What TFF and its neighbours import, since they are installed without their dependencies, and what
+# What TFF and its neighbors import, since they are installed without their dependencies, and what
 # TensorFlow imports by its own names: `tf.keras` and `tf.summary`.
 _OF_OTHERS = {
     *("attrs", "cachetools", "ml-dtypes", "portpicker", "protobuf", "setuptools"),
