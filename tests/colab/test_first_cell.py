@@ -143,7 +143,7 @@ def test_it_installs_the_clone_or_says_that_it_knows_no_address(in_clone, cell, 
 @pytest.mark.rare
 def test_keras_3_that_is_loaded_is_reported(cell, run):
     keras_3 = "import tensorflow as tf; tf.keras.layers.Dense(3)\n"
-    _, errors, _ = run(keras_3 + cell)
+    _, errors, _ = run(keras_3 + cell, TFF_PCDD_SOURCE=".")
     reported = [line for line in errors.splitlines() if line.startswith("tff_pcdd: ")]
     assert len(reported) == 1
     assert "Keras 3" in reported[0] and "import tff_pcdd first" in reported[0]

@@ -56,7 +56,7 @@ EXPERIMENT = (
 
 
 # In commands of pages, the end of a directory's name.
-_DIGEST = re.compile(rb"(?<=runs/)\w+_[0-9a-f]{6}\b")
+_DIGEST = re.compile(rb"(?:(?<=runs/)|(?<=exported/))\w+_[0-9a-f]{6}\b")
 
 # What has been traced, for the modules that use these programs in the same process.
 _COMPUTATIONS: dict[str, Any] = {}
