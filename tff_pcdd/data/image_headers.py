@@ -70,13 +70,11 @@ def image_size(contents: tf.Tensor) -> tf.Tensor:
         lambda: tf.cast(tf.image.extract_jpeg_shape(contents)[:2], tf.int64),
         lambda: tf.zeros([2], tf.int64),
     )
-    little = tf.constant([1, 2**8, 2**16, 2**24], tf.int64)
-    big = tf.constant([2**24, 2**16, 2**8, 1], tf.int64)
+    bmp = _signed(_number(start, tf.constant([22, 18], tf.int64), 4, big=False))
+    png = _number(start, tf.constant([20, 16], tf.int64), 4, big=True)
     # The height of a BMP file is negative if its rows are stored from top to bottom.
-    bmp = [_signed(tf.reduce_sum(start[i : i + 4] * little)) for i in (22, 18)]
-    png = [tf.reduce_sum(start[i : i + 4] * big) for i in (20, 16)]
-    size = tf.where(_starts_with(start, _BMP), tf.abs(tf.stack(bmp)), jpeg)
-    return tf.where(_starts_with(start, _PNG), tf.stack(png), size)
+    size = tf.where(_starts_with(start, _BMP), tf.abs(bmp), jpeg)
+    return tf.where(_starts_with(start, _PNG), png, size)
 
 
 def within(contents: tf.Tensor, max_pixels: int) -> tf.Tensor:
