@@ -421,12 +421,12 @@ class Flags:
         return (flag.default_as_str or "").strip("'")
 
 
-# A name as errors write settings: `name`, name=…, or a word with an underscore. What is in quotes,
-# follows a comma or an equals sign, or is a part of a path or of another name, is a user's value.
-_NAME = re.compile(r"(?<![\w\-/.,:='\"{}])(`?)([a-z][a-z0-9_]*)\1(?![\w\-/'\":}]|\.\w)(=?)")
-
-# A setting in backticks with a number, as errors and warnings name it.
-_WITH_VALUE = re.compile(r"`([a-z][a-z0-9_]*)(=\d+)`")
+# A name as errors write settings: `name`, `name=1`, name=…, or a word with an underscore. What is
+# in quotes, follows a comma or an equals sign, or is a part of a path or of another name, is a
+# user's value.
+_NAME = re.compile(
+    r"(?<![\w\-/.,:='\"{}])(`?)([a-z][a-z0-9_]*)((?:=\d+)?)\1(?![\w\-/'\":}]|\.\w)(=?)"
+)
 
 
 def as_typed(text: str, flags: Container[str]) -> str:
@@ -444,19 +444,14 @@ def as_typed(text: str, flags: Container[str]) -> str:
     """
 
     def spelled(found: re.Match[str]) -> str:
-        tick, name, equals = found.groups()
+        tick, name, value, equals = found.groups()
         # A bare name in a list may be a column of a table.
         listed = text.endswith((", ", "there are "), 0, found.start())
-        is_setting = tick or equals or ("_" in name and not listed)
+        is_setting = tick or value or equals or ("_" in name and not listed)
         if tick and name not in flags and name in _training_settings():
-            return f"--{name} of tasks.train"
-        return f"--{name}{equals}" if is_setting and name in flags else found[0]
+            return f"--{name}{value or ' of tasks.train'}"
+        return f"--{name}{value}{equals}" if is_setting and name in flags else found[0]
 
-    def with_value(found: re.Match[str]) -> str:
-        is_setting = found[1] in flags or found[1] in _training_settings()
-        return f"--{found[1]}{found[2]}" if is_setting else found[0]
-
-    text = _WITH_VALUE.sub(with_value, text)
     return _NAME.sub(spelled, text)
 
 
