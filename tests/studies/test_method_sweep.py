@@ -218,6 +218,14 @@ def test_a_sweep_that_is_repeated_decides_as_before(training, tmp_path):
     assert training.trained == trained
 
 
+def check_is_said(said, kind, report, directory):
+    """Checks that the terminal, sweep.md and the page have a sentence, the page as a finding."""
+    page = sweep_page.content(Directory(directory))["findings"]
+    [line] = [each.line for each in page if each.kind == kind]
+    for shown in (report, (directory / "sweep.md").read_text(), line):
+        assert said in " ".join(shown.split())
+
+
 def test_points_that_lie_too_near_for_the_held_out_samples(training, tmp_path):
     """80 % of 500 samples are trained on.
 
@@ -233,10 +241,7 @@ def test_points_that_lie_too_near_for_the_held_out_samples(training, tmp_path):
         "to be told apart: 2 of 5 other points of fedprox are nearer to the chosen one. Next: "
         "--seeds=0,4,5,6,7 (now 0), or a larger --validation_fraction."
     )
-    page = sweep_page.content(Directory(tmp_path))["findings"]
-    [line] = [each.line for each in page if each.kind == "noise"]
-    for shown in (result.report, (tmp_path / "sweep.md").read_text(), line):
-        assert said in " ".join(shown.split())
+    check_is_said(said, "noise", result.report, tmp_path)
 
 
 def test_a_former_winner_that_a_larger_grid_stops_is_named(training, tmp_path):
@@ -254,10 +259,7 @@ def test_a_former_winner_that_a_larger_grid_stops_is_named(training, tmp_path):
         "because the last sweep has stopped early what was behind other points of its grid: "
         "fedprox/client_learning_rate=0.01,fedprox_mu=0.001. Next: the same command with --rungs="
     )
-    page = sweep_page.content(Directory(tmp_path))["findings"]
-    [line] = [each.line for each in page if each.kind == "overtaken"]
-    for shown in (second.report, (tmp_path / "sweep.md").read_text(), line):
-        assert said in " ".join(shown.split())
+    check_is_said(said, "overtaken", second.report, tmp_path)
 
 
 def test_nothing_is_chosen_while_a_run_of_the_method_lacks(training, tmp_path):

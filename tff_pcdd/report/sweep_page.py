@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import glob
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -364,25 +364,11 @@ def _methods(
             for method, settings in chosen.items()
         }
     )
-    scores: dict[str, dict[str, float | None]] = {}
-    for row in cells:
-        if not row["stopped_after"] and row["diverged"] != "True":
-            scores.setdefault(row["algorithm"], {})[row["settings"]] = number(row["va"])
-    picked = [(name_of(m), settings, scores.get(m, {})) for m, settings in chosen.items()]
     finals = Directory(directory.path / COMPARISON, directory.compared)
     report = finals.path / REPORT
     final = directory.attempt(COMPARISON, compared.read, finals) or compared.NOTHING
-    # The runs that have chosen, with their seeds.
-    places = [f"{SWEEP_RUNS}/{name}/{settings or 'default'}" for name, settings in chosen.items()]
-    chose = [[*directory.folders(f"{glob.escape(each)}/seed_*/{CONFIG}")] for each in places]
-    folders = [sorted(each, key=_seed) for each in chose if each]
-    samples = max((by_client.held_out(each[0]) for each in folders), default=0)
-    seeds = max(([_seed(run) for run in each] for each in folders), key=len, default=[0])
-    taken = {int(each.seed) for each in final.results if each.seed.isdecimal()}
-    found += findings.of_noise(picked, samples or _held_out(directory, runs), seeds, taken)
-    tried = {
-        f"{SWEEP_RUNS}/{row['algorithm']}/{row['settings'] or 'default'}": row for row in cells
-    }
+    found += _noise(directory, by_method, chosen, final.results)
+    tried = {_place(row["algorithm"], row["settings"]): row for row in cells}
     stopped_early = [name for name, row in tried.items() if _is_stopped(row)]
     found += of_earlier(directory.path, POINTS, tried, stopped_early)
     call = _last_call(directory)
@@ -433,6 +419,40 @@ def _methods(
         ),
         "problems": directory.problems,
     }
+
+
+def _noise(
+    directory: Directory,
+    by_method: Mapping[str, Sequence[Mapping[str, str]]],
+    chosen: Mapping[str, str],
+    finals: Results,
+) -> Iterator[Finding]:
+    """Points too near to the chosen ones, by the samples that the runs of these hold out.
+
+    Args:
+        directory: that of the sweep.
+        by_method: the rows of sweep.csv.
+        chosen: the settings that each method is compared with.
+        finals: the runs of that comparison.
+    """
+    choices = []
+    for method, settings in chosen.items():
+        ended = [row for row in by_method[method] if not row["stopped_after"]]
+        scores = {r["settings"]: number(r["va"]) for r in ended if r["diverged"] != "True"}
+        choices.append((name_of(method), settings, scores))
+    places = [glob.escape(_place(method, settings)) for method, settings in chosen.items()]
+    chose = [[*directory.folders(f"{each}/seed_*/{CONFIG}")] for each in places]
+    folders = [sorted(each, key=_seed) for each in chose if each]
+    samples = max((by_client.held_out(each[0]) for each in folders), default=0)
+    samples = samples or _held_out(directory, f"{COMPARISON}/*/seed_*/{CONFIG}")
+    seeds = max(([_seed(run) for run in each] for each in folders), key=len, default=[0])
+    taken = {int(each.seed) for each in finals if each.seed.isdecimal()}
+    return findings.of_noise(choices, samples, seeds, taken)
+
+
+def _place(method: str, settings: str) -> str:
+    """The folder of a point, from that of the sweep."""
+    return f"{SWEEP_RUNS}/{method}/{settings or 'default'}"
 
 
 def _is_stopped(row: Mapping[str, str]) -> bool:
