@@ -135,12 +135,17 @@ def test_too_few_pairs_are_said_also_without_fedavg(tmp_path):
     assert "differs significantly" not in text
 
 
+def of_two_federations(own, tmp_path, monkeypatch):
+    """The document about FedAvg and a method with these GA on two federations."""
+    monkeypatch.setitem(globals(), "GA", {"fedavg": GA["fedavg"], "fedgela": own})
+    write(tmp_path / "two", "P10C2", "P5C2")
+    return summaries.summarize([tmp_path / "two"], tmp_path / "out", ["ga_final"]).document
+
+
 def test_one_method_and_seeds_that_are_not_alike(tmp_path, monkeypatch):
     """On both federations, the differences to FedAvg are 2 and 8: nothing between, ICC(1) -1."""
     own = {"P10C2": (52, 68), "P5C2": (48, 52)}
-    monkeypatch.setitem(globals(), "GA", {"fedavg": GA["fedavg"], "fedgela": own})
-    write(tmp_path / "two", "P10C2", "P5C2")
-    text = summaries.summarize([tmp_path / "two"], tmp_path / "out", ["ga_final"]).document
+    text = of_two_federations(own, tmp_path, monkeypatch)
     assert "2 federations are too few for Wilcoxon's test of 1 method: adjusted, it needs" in text
     assert (
         "Seeds of a federation are no more alike than those of different federations: the "
@@ -152,9 +157,7 @@ def test_one_method_and_seeds_that_are_not_alike(tmp_path, monkeypatch):
 def test_seeds_that_are_alike(tmp_path, monkeypatch):
     """Differences of 2 and 2, and 8 and 8: nothing within a federation, ICC(1) 1."""
     own = {"P10C2": (52, 62), "P5C2": (48, 58)}
-    monkeypatch.setitem(globals(), "GA", {"fedavg": GA["fedavg"], "fedgela": own})
-    write(tmp_path / "two", "P10C2", "P5C2")
-    text = summaries.summarize([tmp_path / "two"], tmp_path / "out", ["ga_final"]).document
+    text = of_two_federations(own, tmp_path, monkeypatch)
     assert "Seeds of a federation are alike: the" in text
     assert "fedavg is 1.00 (fedgela).\n" in text
 

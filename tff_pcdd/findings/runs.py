@@ -167,6 +167,7 @@ def _shape_of(
     if len(curve) < LEAST_POINTS:
         return
     last, best = curve[-1], max(curve)
+    number = usable[int(np.argmax(curve))]["round"]
     width = max(2, round(WINDOW * len(curve)))
     late, before = np.array(curve[-width:]), np.array(curve[-2 * width : -width])
     gain = late.mean() - before.mean()
@@ -181,7 +182,6 @@ def _shape_of(
                 advice.learn_more(),
             )
     elif best - last > DROP and _falls([(row["round"], row[column]) for row in usable]):
-        number = usable[int(np.argmax(curve))]["round"]
         yield Finding.advised(
             "falling",
             f"{heading} has been falling since round {number}: it was {best:.1f} % then, and is "
@@ -189,7 +189,6 @@ def _shape_of(
             advice.fewer_rounds(number),
         )
     elif best - last > DROP and best - last > ERRORS * test_error(evidence, best):
-        number = usable[int(np.argmax(curve))]["round"]
         yield Finding.advised(
             "unstable",
             f"{heading} is {last:.1f} % after the last round, and was {best:.1f} % after round "
