@@ -84,6 +84,14 @@ def shortened(source):
 
 
 @every_notebook
+def test_questions_at_the_start_are_answered_at_the_end(committed):
+    questions = committed.cells[0].source.split("**Think first**")[1]
+    answers = committed.cells[-1].source.split("## Answers to the questions")[1]
+    items = [re.findall("^- ", text.split("\n## ")[0], re.MULTILINE) for text in (questions, answers)]
+    assert len(items[0]) == len(items[1]) == 3
+
+
+@every_notebook
 def test_committed_outputs_are_of_one_run_from_top_to_bottom(committed):
     nbformat.validate(committed)
     cells = code_cells(committed)
