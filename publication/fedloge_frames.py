@@ -346,8 +346,8 @@ def feature_curves(trained: Mapping[str, list[Features]]) -> Figure:
     return figure
 
 
-def class_mean_maps(trained: Mapping[str, Features], shown: int = 30) -> Figure:
-    """Class means, and `shown` test samples of each class, in the plane of the means."""
+def class_mean_maps(trained: Mapping[str, Features]) -> Figure:
+    """Class means, and 30 test samples of each class, in the plane of the means."""
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     panels = figure.subplots(1, len(trained), squeeze=False)[0]
     palette = matplotlib.colormaps["tab10"]
@@ -355,7 +355,7 @@ def class_mean_maps(trained: Mapping[str, Features], shown: int = 30) -> Figure:
         means = geometry.class_means(found.features, found.labels, len(found.class_names))
         plane, share = principal_plane(means)
         for label, class_name in enumerate(found.class_names):
-            own = found.features[found.labels == label][:shown] @ plane.T
+            own = found.features[found.labels == label][:30] @ plane.T
             axes.scatter(own[:, 0], own[:, 1], s=8, alpha=0.5, linewidths=0, color=palette(label))
             at = plane @ means[label]
             axes.scatter(*at, s=70, color=palette(label), edgecolors="black", label=class_name)
@@ -366,7 +366,7 @@ def class_mean_maps(trained: Mapping[str, Features], shown: int = 30) -> Figure:
     return figure
 
 
-def cosine_maps(frames: Mapping[str, np.ndarray], limit: float = 0.15) -> Figure:
+def cosine_maps(frames: Mapping[str, np.ndarray]) -> Figure:
     """Heat maps of the cosines between the columns of frames [d, C]."""
     figure = Figure(figsize=(8, 3.9), layout="constrained")
     panels = figure.subplots(1, len(frames), squeeze=False)[0]
@@ -374,8 +374,8 @@ def cosine_maps(frames: Mapping[str, np.ndarray], limit: float = 0.15) -> Figure
         image = axes.imshow(
             geometry.cosines(frame.T),
             cmap="viridis_r",
-            vmin=-limit,
-            vmax=limit,
+            vmin=-0.15,
+            vmax=0.15,
             interpolation="nearest",
         )
         axes.set_title(name, fontsize=10)

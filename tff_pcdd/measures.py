@@ -68,8 +68,8 @@ class Measure:
         return f"{self.heading}: {self.meaning}"
 
 
-def _round(name: str, heading: str, meaning: str, unit: str = "", better: str = "lower") -> Measure:
-    return Measure(name, heading, meaning, unit, better, ROUND, whole=True)
+def _round(name: str, heading: str, meaning: str, better: str = "lower") -> Measure:
+    return Measure(name, heading, meaning, "", better, ROUND, whole=True)
 
 
 _WITHOUT_GLOBAL_MODEL = "mean of the personal models, whole test set"

@@ -185,7 +185,7 @@ def test_a_program_within_a_process_leaves_its_handlers():
     hook = sys.unraisablehook
     with (
         pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)),
-        signals.Ending("train", restore=True) as ending,
+        signals.Ending("train", restore=True, hint="start it again") as ending,
     ):
         assert signal.getsignal(signal.SIGINT) not in before.values()
         with pytest.raises(KeyboardInterrupt):

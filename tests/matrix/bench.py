@@ -107,9 +107,9 @@ class Bench:
         path = directory / "state.npz"
         # Other clients may join in the third round.
         saved = [state, dict(clients)]
-        checkpoints.save_tree(path, saved)
+        checksum = checkpoints.save_tree(path, saved)
         state, clients, metrics = support.run_rounds(process, state, clients, cohorts[2:], first=2)
-        again, again_clients = checkpoints.load_tree(path, saved)
+        again, again_clients = checkpoints.load_tree(path, saved, checksum)
         again, again_clients, _ = support.run_rounds(
             process, again, again_clients, cohorts[2:], first=2
         )

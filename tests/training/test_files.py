@@ -107,22 +107,20 @@ def test_checking_a_lock_creates_no_files(tmp_path):
 
 def test_a_loaded_tree_equals_the_saved_one(tmp_path):
     path = tmp_path / "tree.npz"
-    checkpoints.save_tree(path, TREE)
+    checksum = checkpoints.save_tree(path, TREE)
     template = tf.nest.map_structure(np.zeros_like, TREE)
-    support.assert_trees_equal(checkpoints.load_tree(path, template), TREE)
-    for loaded, saved in zip(
-        tf.nest.flatten(checkpoints.load_tree(path, template)), tf.nest.flatten(TREE), strict=True
-    ):
+    again = checkpoints.load_tree(path, template, checksum)
+    support.assert_trees_equal(again, TREE)
+    for loaded, saved in zip(tf.nest.flatten(again), tf.nest.flatten(TREE), strict=True):
         assert loaded.dtype == saved.dtype
         assert loaded.shape == saved.shape
 
 
 def test_tensors_are_saved_as_arrays(tmp_path):
     path = tmp_path / "tree.npz"
-    checkpoints.save_tree(path, {"a": tf.constant([1.0, 2.0])})
-    np.testing.assert_array_equal(
-        checkpoints.load_tree(path, {"a": np.zeros(2, np.float32)})["a"], [1, 2]
-    )
+    checksum = checkpoints.save_tree(path, {"a": tf.constant([1.0, 2.0])})
+    loaded = checkpoints.load_tree(path, {"a": np.zeros(2, np.float32)}, checksum)
+    np.testing.assert_array_equal(loaded["a"], [1, 2])
     converted = to_numpy({"a": tf.constant([1.0]), "b": [2]})
     assert isinstance(converted["a"], np.ndarray)
     assert isinstance(converted["b"][0], np.ndarray)
@@ -146,23 +144,24 @@ def test_loading_with_another_structure_raises(tmp_path, template, named):
     else:
         np.savez(path, *leaves)
     with pytest.raises(ValueError, match=r"tree.npz was written for another model or method"):
-        checkpoints.load_tree(path, template)
+        checkpoints.load_tree(path, template, files.sha256(path))
 
 
 def test_the_names_of_arrays_tell_them_apart(tmp_path):
     path = tmp_path / "tree.npz"
     tree = {"a/b": np.ones(1), "a": {"b": np.zeros(1)}, "list": (np.ones(2), [np.ones(3)])}
-    checkpoints.save_tree(path, tree)
-    names = checkpoints.load_arrays(path).keys()
+    checksum = checkpoints.save_tree(path, tree)
+    names = checkpoints.load_arrays(path, checksum).keys()
     assert names == {"a~1b", "a/b", "list/0", "list/1/0"}
-    assert checkpoints.load_arrays(path, wanted="a/b".__eq__) == {"a/b": np.zeros(1)}
-    support.assert_trees_equal(checkpoints.load_tree(path, tree), tree)
+    assert checkpoints.load_arrays(path, checksum, "a/b".__eq__) == {"a/b": np.zeros(1)}
+    support.assert_trees_equal(checkpoints.load_tree(path, tree, checksum), tree)
 
 
 def test_arrays_that_are_larger_when_unpacked_are_not_read(tmp_path):
-    np.savez_compressed(tmp_path / "tree.npz", a=np.zeros(10**6))
+    path = tmp_path / "tree.npz"
+    np.savez_compressed(path, a=np.zeros(10**6))
     with pytest.raises(DamagedFileError, match=r"tree.npz is damaged .*larger than the file"):
-        checkpoints.load_arrays(tmp_path / "tree.npz")
+        checkpoints.load_arrays(path, files.sha256(path))
 
 
 def is_ours(path: pathlib.Path) -> bool:

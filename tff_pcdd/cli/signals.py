@@ -51,7 +51,7 @@ class Ending:
         number: the first signal; None if none has arrived.
     """
 
-    def __init__(self, program: str, *, restore: bool, hint: str = "the same command resumes it"):
+    def __init__(self, program: str, *, restore: bool, hint: str):
         self._hint = hint
         self.number: int | None = None
         self._program = program

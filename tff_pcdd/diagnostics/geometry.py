@@ -28,6 +28,9 @@ from numpy.typing import ArrayLike
 # Networks compute in float32; values below this fraction of the largest are rounding errors.
 _ROUNDING = 1e-6
 
+# How many of the largest eigenvalues are measured.
+_EIGENVALUES = 50
+
 
 class MeanAngles(NamedTuple):
     """Mean angles in degrees between vectors of different classes, over unordered pairs.
@@ -227,10 +230,8 @@ def centred(means: np.ndarray) -> np.ndarray:
     return result
 
 
-def class_eigenvalues(
-    features: np.ndarray, labels: np.ndarray, num_classes: int, top: int = 50
-) -> np.ndarray:
-    """Largest eigenvalues of the covariance matrix of each class's features.
+def class_eigenvalues(features: np.ndarray, labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """The 50 largest eigenvalues of the covariance matrix of each class's features.
 
     The covariance is unbiased (divided by n_c - 1). A class of n_c samples has at most n_c - 1
     eigenvalues above 0; the others are 0 and included in the result.
@@ -239,13 +240,12 @@ def class_eigenvalues(
         features: [n, d].
         labels: [n].
         num_classes: C.
-        top: maximum number of eigenvalues per class.
 
     Returns:
-        [C, min(top, d)], in descending order; NaN for a class with fewer than two samples.
+        [C, min(50, d)], in descending order; NaN for a class with fewer than two samples.
     """
     features = np.asarray(features, np.float64)
-    count = min(top, features.shape[1])
+    count = min(_EIGENVALUES, features.shape[1])
     result = np.full([num_classes, count], np.nan)
     for label in range(num_classes):
         own = features[labels == label]
@@ -258,9 +258,9 @@ def class_eigenvalues(
 
 
 def standardized_eigenvalues(
-    features: np.ndarray, labels: np.ndarray, num_classes: int, top: int = 50
+    features: np.ndarray, labels: np.ndarray, num_classes: int
 ) -> np.ndarray:
-    """Largest eigenvalues of FedMR's matrix M of a mini-batch (equation 3 and table 7).
+    """The 50 largest eigenvalues of FedMR's matrix M of a mini-batch (equation 3 and table 7).
 
     Each feature is standardized within each class, with the class's mean and unbiased variance. M
     is the covariance of all samples of the batch: their sum of products, divided by n - C, where C
@@ -272,13 +272,12 @@ def standardized_eigenvalues(
         features: [n, d]; samples of a class with a single sample are ignored.
         labels: [n].
         num_classes: C.
-        top: maximum number of eigenvalues.
 
     Returns:
-        [min(top, d)], in descending order, zeros included; NaN if no class has two samples.
+        [min(50, d)], in descending order, zeros included; NaN if no class has two samples.
     """
     features = np.asarray(features, np.float64)
-    count = min(top, features.shape[1])
+    count = min(_EIGENVALUES, features.shape[1])
     standardized = []
     for label in range(num_classes):
         own = features[labels == label]

@@ -47,7 +47,7 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
             cells.append(_over_local(gains.get(method, [])))
         if clients:
             own = [site for site in clients if site.run[1] == method]
-            lowest = min(by_client.mean_by_name(own, "pa").values(), default=None)
+            lowest = min(by_client.mean_pa(own).values(), default=None)
             cells.append((text.percent(lowest), lowest))
         usable, diverged = len(runs.usable), len(runs.diverged)
         cells.append((tables.count(usable, usable, diverged), usable))

@@ -114,7 +114,7 @@ def of_comparison(found: Sequence[Site], methods: Sequence[str]) -> Table:
     by_method = {}
     for method in methods:
         own = [site for site in found if site.run[1] == method]
-        if values := by_client.mean_by_name(own, "pa"):
+        if values := by_client.mean_pa(own):
             by_method[method] = values
     columns = [Column(method, f"PA of {method}") for method in by_method]
     if columns:

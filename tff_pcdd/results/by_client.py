@@ -116,11 +116,10 @@ def tested(sites: Iterable[Site]) -> dict[str, int]:
     return found
 
 
-def mean_by_name(sites: Iterable[Site], column: str) -> dict[str, float]:
-    """A value averaged over the runs, by the name of the client; only where it is defined."""
+def mean_pa(sites: Iterable[Site]) -> dict[str, float]:
+    """PA averaged over the runs, by the name of the client; only where it is defined."""
     values: dict[str, list[float]] = {}
     for site in sites:
-        value = site.values[column]
-        if value is not None:
+        if (value := site.values["pa"]) is not None:
             values.setdefault(site.name, []).append(value)
     return {name: statistics.fmean(found) for name, found in values.items()}

@@ -289,7 +289,7 @@ def _named_leaves(tree: Any) -> dict[str, np.ndarray]:
     }
 
 
-def load_tree(path: Path, template: Any, checksum: str | None = None) -> Any:
+def load_tree(path: Path, template: Any, checksum: str) -> Any:
     """Loads what `save_tree` saved, in the structure of `template`.
 
     Files of earlier versions, whose arrays are numbered in `tf.nest` order, are loaded too.
@@ -297,7 +297,7 @@ def load_tree(path: Path, template: Any, checksum: str | None = None) -> Any:
     Args:
         path: the file.
         template: a structure whose leaves have the same shapes and types.
-        checksum: what `save_tree` returned; without it, only obvious damage is noticed.
+        checksum: what `save_tree` returned.
 
     Raises:
         DamagedFileError: the file is missing or damaged.
@@ -318,21 +318,20 @@ def load_tree(path: Path, template: Any, checksum: str | None = None) -> Any:
 
 
 def load_arrays(
-    path: Path, checksum: str | None = None, wanted: Callable[[str], Any] = lambda name: True
+    path: Path, checksum: str, wanted: Callable[[str], Any] = lambda name: True
 ) -> dict[str, np.ndarray]:
     """Loads arrays that `save_tree` saved, by their names.
 
     Args:
         path: the file.
-        checksum: what `save_tree` returned; without it, only obvious damage is noticed.
+        checksum: what `save_tree` returned.
         wanted: tells by its name whether an array is loaded; by default, all are.
 
     Raises:
         DamagedFileError: the file is missing or damaged, or larger when it is unpacked.
         DataError: the file cannot be read.
     """
-    if checksum is not None:
-        manifests.check_file(path, checksum)
+    manifests.check_file(path, checksum)
     try:
         with np.load(path, allow_pickle=False) as file:
             if sum(entry.file_size for entry in file.zip.infolist()) > path.stat().st_size:

@@ -110,7 +110,7 @@ def is_dicom(path: str | os.PathLike) -> bool:
     """Whether a regular file is a DICOM file; they often have no suffix."""
     try:
         with open(path, "rb") as file:
-            return _starts(file.read(132), "a DICOM file")
+            return _starts_as_dicom(file.read(132))
     except OSError:
         return False
 
@@ -153,7 +153,7 @@ def _is_dicom(start: bytes, path: str) -> bool:
     """Whether a file is a DICOM file by its first bytes; old ones begin with any bytes."""
     known = any(start[place:].startswith(magic) for place, magic, _ in image_headers.OTHERS)
     other = known or start.startswith((b"\x89PNG", b"\xff\xd8\xff", b"BM")) or not start
-    return _starts(start, "a DICOM file") or (path.lower().endswith(_DICOM) and not other)
+    return _starts_as_dicom(start) or (path.lower().endswith(_DICOM) and not other)
 
 
 def _dicom_header(path: str, digest: str, max_pixels: int, *, windows: bool) -> Header | str:
@@ -299,9 +299,8 @@ def what_it_is(start: bytes) -> str:
     return f"not a {FORMATS} image"
 
 
-def _starts(content: bytes, kind: str) -> bool:
-    """Whether a file begins as those of a kind."""
+def _starts_as_dicom(content: bytes) -> bool:
     return any(
-        what == kind and content[place:].startswith(magic)
+        what == "a DICOM file" and content[place:].startswith(magic)
         for place, magic, what in image_headers.OTHERS
     )

@@ -386,7 +386,7 @@ class Table(OwnImages, MissingValues):
     def _values(self, columns: Columns, name: str) -> Sequence[Any]:
         """The values of an input, with decimal points; true and false are numbers 1 and 0."""
         if name in self._categorical():
-            return columns.categories(name, "categorical_columns")
+            return columns.categories(name)
         return _with_markers(columns.plain_numbers(name, "feature_columns"), self.markers())
 
     def _common(self, is_category: bool) -> Collection[str]:
@@ -561,7 +561,7 @@ def _read_categories(
     columns: Columns, name: str, missing: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
     """The position of each sample's category, float64 [n], NaN where missing; all categories."""
-    values = columns.categories(name, "categorical_columns")
+    values = columns.categories(name)
     there = np.flatnonzero(~missing).tolist()
     rows = [columns.rows[index] for index in there]
     what = f"category of column {name!r}"
