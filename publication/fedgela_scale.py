@@ -59,27 +59,6 @@ _MEASURES = {
 _ANSWER, _GRADIENT = "commonest answer", "first gradient"
 
 
-def needed_cosine(scale: float, *, classes: int = 10, held: int = 2, loss: float = 0.01) -> float:
-    """The cosine to the own column from which FedGELA's cross-entropy is below `loss`.
-
-    For unit features in the direction of their class's column and equally many samples of the
-    client's `held` classes, so that Φ is classes / held for them and 0 for the others: the logit of
-    the own class is scale·Φ·cos, those of the other held classes -scale·Φ·cos/(classes - 1), and
-    those of the missing classes 0. It exceeds 1, which no feature reaches, if the scale is small.
-    """
-
-    def cross_entropy(cosine: float) -> float:
-        logit = scale * classes / held * cosine
-        others = (held - 1) * math.exp(-logit * classes / (classes - 1))
-        return math.log1p(others + (classes - held) * math.exp(-logit))
-
-    low, high = 0.0, 100.0 / scale
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if cross_entropy(middle) > loss else (low, middle)
-    return high
-
-
 def compute(directory: Path, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The figures of the runs, which are trained or continued in folders of `directory`."""
     options = RunOptions(diagnostics="alignment", tensorboard=False, progress=False)
