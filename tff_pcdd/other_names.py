@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from tff_pcdd.errors import nearest
 
 # For each setting or flag, or the first of several that a program has, what others call it.
 _OTHER_NAMES: dict[tuple[str, ...], str] = {
@@ -62,6 +63,8 @@ def similar(name: str, known: Iterable[str]) -> list[str]:
         ['client_learning_rate']
         >>> similar("num_client", ["num_clients", "rounds"])
         ['num_clients']
+        >>> similar("proj_dim", ["model", "projection_dim"])
+        ['projection_dim']
         >>> similar("scale", ["rounds", "fedgela_scale"])
         ['fedgela_scale']
     """
@@ -74,7 +77,6 @@ def similar(name: str, known: Iterable[str]) -> list[str]:
         if plain in others.split() or plain.lower() in others.split()
     ]
     found = [flag for flag in meant if flag is not None]
-    close = difflib.get_close_matches(plain[:100], known, n=3, cutoff=0.75)
     # The name of an option in Python, such as `mu` of FedProx, without its method.
     owned = [flag for flag in known if flag.endswith(f"_{plain}")]
-    return found[:1] or close or (owned if len(owned) <= 3 else [])
+    return found[:1] or (owned if len(owned) <= 3 else []) or nearest(plain, known)

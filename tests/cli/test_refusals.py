@@ -154,7 +154,7 @@ OTHERS = [
     (
         "compare",
         ["--rungs=0.5"],
-        "--rungs: there is no such flag; it is a flag of tasks.sweep; did you mean --run_gpus?",
+        "--rungs: there is no such flag; it is a flag of tasks.sweep; did you mean --rounds?",
     ),
     ("export", ["--noreport"], "--noreport: there is no such flag; it is a flag of tasks.train, "),
     ("compare", ["--method=fedavg"], "--method: there is no such flag; did you mean --algorithms?"),
