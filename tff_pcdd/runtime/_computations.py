@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import tensorflow_federated as tff
 
-from tff_pcdd.runtime import _interpreter, _native, _tff_private
+from tff_pcdd.runtime import _interpreter, _native
 
 T = TypeVar("T")
 
@@ -60,10 +60,7 @@ def translate(
     if on_host:
         # TFF's compiler would also optimize all graphs, which takes half of the time of a first
         # round and is done again when they are run.
-        computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
-        block, _ = _tff_private.tree_transformations.replace_intrinsics_with_bodies(
-            computation.to_building_block()
-        )
+        block = _native.without_intrinsics(computation)
         return _interpreter.translate(tff.framework.to_call_dominant(block))
     # This inlines functions, without which GPUs could not be given data sets.
     return _interpreter.translate(_native.compile_for_import(computation).to_building_block())

@@ -19,6 +19,17 @@ def compile_to_native(
     )
 
 
+def without_intrinsics(
+    computation: tff.framework.ConcreteComputation,
+) -> tff.framework.ComputationBuildingBlock:
+    """A computation in which sums and means are what TFF computes them from."""
+    computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+    block, _ = _tff_private.tree_transformations.replace_intrinsics_with_bodies(
+        computation.to_building_block()
+    )
+    return block
+
+
 def compile_for_import(
     computation: tff.framework.ConcreteComputation,
 ) -> tff.framework.ConcreteComputation:
@@ -36,9 +47,5 @@ def compile_for_import(
     rewrites.loop_optimization = rewrites.AGGRESSIVE
     rewrites.function_optimization = rewrites.AGGRESSIVE
     rewrites.remapping = rewrites.OFF
-    computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
-    block, _ = _tff_private.tree_transformations.replace_intrinsics_with_bodies(
-        computation.to_building_block()
-    )
-    desugared = tff.framework.deserialize_computation(block.proto)
+    desugared = tff.framework.deserialize_computation(without_intrinsics(computation).proto)
     return tff.backends.native.transform_to_native_form(desugared, grappler_config=config)
