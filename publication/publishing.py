@@ -18,7 +18,7 @@ from typing import Any
 
 from publication import added_methods, held_out, published
 from publication.published import CURVES, FINAL, HELD_OUT, RECORD, SCHEMA, TUNING
-from tff_pcdd import files, methods
+from tff_pcdd import calls, files, methods
 from tff_pcdd._version import __version__
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.history import History
@@ -369,26 +369,13 @@ def read_calls(path: Path) -> list[dict[str, Any]]:
     Raises:
         DamagedFileError: the record is damaged.
     """
-    directory, file = Directory(path), method_sweep.CALLS
+    file = path / method_sweep.CALLS
     try:
-        lines = [json.loads(line) for line in directory.text(file).splitlines()]
-        calls: list[dict[str, Any]] = []
-        for line in lines:
-            process = line.pop("process")
-            if "started" in line:
-                arguments = _without_paths(line["arguments"])
-                calls.append({**line, "arguments": arguments, "process": process})
-                continue
-            if "ended" not in line:
-                raise ValueError("a line that neither begins nor ends a call")
-            # Calls at the same time had lost lines of each other in earlier versions.
-            for own in [c for c in calls if c["process"] == process and "ended" not in c][-1:]:
-                own.update(line)
-    except FileNotFoundError:
-        return []
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise DamagedFileError(f"{path / file} is damaged ({error})") from None
-    return [{k: v for k, v in call.items() if k != "process"} for call in calls]
+        return [
+            {**call, "arguments": _without_paths(call["arguments"])} for call in calls.read(file)
+        ]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DamagedFileError(f"{file} is damaged ({error})") from None
 
 
 def _without_paths(arguments: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,20 +76,33 @@ def recorded(
             _append(path, ended)
 
 
-def last(path: Path) -> dict[str, Any] | None:
-    """What the last call recorded when it began; None if no call is recorded.
+def read(path: Path) -> list[dict[str, Any]]:
+    """What each call has recorded, in the order of their begins; none without a file.
+
+    A call that was killed has no `ended` and no `seconds`.
 
     Raises:
         DamagedFileError: the file is not such a record.
     """
+    calls: list[dict[str, Any]] = []
     if not path.exists():
-        return None
+        return calls
     try:
-        lines = [json.loads(line) for line in files.read_bytes(path).decode().splitlines()]
-        begun = [line for line in lines if "started" in line]
-    except (TypeError, ValueError, RecursionError) as error:
+        for line in map(json.loads, files.read_bytes(path).decode().splitlines()):
+            if "started" in line:
+                calls.append(dict(line))
+            elif "ended" not in line:
+                raise ValueError("a line that neither begins nor ends a call")
+            # Calls at the same time had lost lines of each other in earlier versions.
+            elif own := [call for call in calls if _is_ended_by(line, call)]:
+                own[-1].update(line)
+    except (OSError, TypeError, ValueError, RecursionError) as error:
         raise DamagedFileError(f"{path} is damaged ({error})") from None
-    return begun[-1] if begun else None
+    return [{name: call[name] for name in call if name != "process"} for call in calls]
+
+
+def _is_ended_by(line: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
+    return "ended" not in call and line.get("process") == call.get("process")
 
 
 def _now() -> str:

@@ -244,11 +244,11 @@ def _among(flags: Flags) -> str:
         return flags[name]
     from tff_pcdd.studies import method_sweep
 
-    earlier = calls.last(directory / method_sweep.CALLS)
-    if earlier is None and (directory / SWEEP_TABLE).exists():
-        earlier = {}
+    earlier = calls.read(directory / method_sweep.CALLS)
+    if not earlier and not (directory / SWEEP_TABLE).exists():
+        return flags[name]
     # Calls of earlier versions did not record it.
-    return flags[name] if earlier is None else earlier.get(name, tuning.ALL)
+    return (earlier or [{}])[-1].get(name, tuning.ALL)
 
 
 def run(argv: Sequence[str] | None = None) -> None:

@@ -462,7 +462,7 @@ def _is_stopped(row: Mapping[str, str]) -> bool:
 
 def _last_call(directory: Directory) -> Mapping[str, Any]:
     """The record of the last call; empty without one, such as of a sweep started from Python."""
-    return directory.attempt(CALLS, lambda: calls.last(directory.path / CALLS)) or {}
+    return (directory.attempt(CALLS, calls.read, directory.path / CALLS) or [{}])[-1]
 
 
 def _seed(run: Path) -> int:
