@@ -17,6 +17,7 @@ from tff_pcdd.settings import describe, flat_name, option_fields, split_names
 from tff_pcdd.studies.sweeps import Point
 from tff_pcdd.studies.tuning import Halving
 from tff_pcdd.training import ExperimentConfig
+from tff_pcdd.training.run_directory import path_settings
 
 # What every method tries unless --grid says otherwise; scaled for optimizers with another default.
 LEARNING_RATE, LEARNING_RATES = "client_learning_rate", ("0.003", "0.01", "0.03", "0.1")
@@ -43,11 +44,9 @@ def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) 
         SettingError: a flag is unknown, is given twice, is a path or has to be the same at all
             points, or a value is invalid.
     """
-    described = describe(ExperimentConfig)
-    paths = {setting.name for setting in described if setting.path}
     known = {
         setting.name
-        for setting in described
+        for setting in describe(ExperimentConfig)
         if any(_applies(flags, setting.name, algorithm) for algorithm in algorithms)
     }.difference(_COMMON, fixed)
     grid: Grid = {}
@@ -65,7 +64,7 @@ def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) 
                 f"{question(meant, prefix='--grid=')}",
             )
         # Each value names a folder, and runs may continue with another path.
-        if name in paths or any("/" in value for value in given):
+        if name in path_settings() or any("/" in value for value in given):
             raise SettingError("grid", text, "paths cannot be varied; sweep once for each of them")
         if name in grid or flags.is_given(name):
             raise SettingError("grid", text, f"{name} is given twice")

@@ -14,6 +14,7 @@ from tff_pcdd.errors import shown
 from tff_pcdd.experiment.config import SEEDS, ExperimentConfig, implied
 from tff_pcdd.settings import describe
 from tff_pcdd.training import imports
+from tff_pcdd.training.run_directory import path_settings
 
 _UNKNOWN = "of a component that is not imported here"
 
@@ -164,8 +165,7 @@ def _flags(runs: Sequence[Mapping[str, Any]], left_out: Collection[str]) -> list
 
 def _paths(settings: Mapping[str, Any]) -> dict[str, str]:
     """The paths among the settings, by name."""
-    names = [setting.name for setting in describe(ExperimentConfig) if setting.path]
-    return {name: f"{settings[name]}" for name in names if settings.get(name) is not None}
+    return {name: f"{settings[name]}" for name in path_settings() if settings.get(name) is not None}
 
 
 def divided(found: Sequence[Row]) -> tuple[list[Row], list[Row]]:
@@ -179,7 +179,7 @@ def _defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     defaults = {setting.name: setting.default for setting in described} | implied(settings)
     choosing = {setting.chosen_by for setting in described} | {"seed", "eval_every"}
     # Some data sets need one.
-    choosing |= {setting.name for setting in described if setting.path}
+    choosing |= {*path_settings()}
     given = {name: settings[name] for name in settings if name in choosing}
     derived = configuration(given)
     if derived is None:
