@@ -152,6 +152,16 @@ class WriteError(OSError):
         return f"cannot write {self.filename}: {self.strerror}"
 
 
+def printable(text: str) -> str:
+    """A text of any length on one line: line breaks and what cannot be shown are escaped.
+
+    Example:
+        >>> print(printable("it's\\x07\\nhere"))
+        it's\\x07\\nhere
+    """
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
 def shown(value: Any, length: int = 300) -> str:
     """A value as it is shown in an error: on one line, without control characters, and not long.
 
@@ -159,9 +169,7 @@ def shown(value: Any, length: int = 300) -> str:
         >>> shown("first\\nsecond"), shown("x" * 8, length=4)
         ('first\\\\nsecond', 'xxxx… (8 characters)')
     """
-    text = str(value)
-    if not text.isprintable():
-        text = repr(text)[1:-1]
+    text = printable(str(value))
     return text if len(text) <= length else f"{text[:length]}… ({len(text)} characters)"
 
 

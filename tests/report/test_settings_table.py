@@ -47,6 +47,11 @@ def test_paths_are_not_shown():
     assert not any("/home" in row.value for row in settings_table.rows(values))
 
 
+def test_commands_have_whole_values_whose_characters_cannot_be_shown():
+    values = {**settings(rounds=7), "algorithm": "mine\x07"}
+    assert " '--algorithm=mine\\x07' " in settings_table.command(values)
+
+
 def test_settings_of_unknown_components():
     values = {**settings(rounds=7), "algorithm": "mine", "mine_strength": 2.5}
     (row,) = [row for row in settings_table.rows(values) if row.name == "mine_strength"]

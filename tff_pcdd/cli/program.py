@@ -15,7 +15,7 @@ from tff_pcdd.cli import flagfiles, front_door, help, messages, own_modules, sig
 from tff_pcdd.cli.flags import Flags, as_typed
 from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images
-from tff_pcdd.errors import DataError, SettingError, WriteError, one_of, shown
+from tff_pcdd.errors import DataError, SettingError, WriteError, one_of, printable
 from tff_pcdd.runtime import ActorsLostError, RuntimeStartError, WorkerDiedError
 
 # The most characters of an error, and those at its end that are shown of a longer one, which has a
@@ -89,7 +89,7 @@ def _run(
     def fail(message: str, status: int) -> None:
         if status == 2 and (needed := own_modules.lacking(arguments)):
             message = f"{needed} ({message})"
-        line = shown(" ".join(str(message).split()), len(str(message)))
+        line = printable(" ".join(str(message).split()))
         if len(line) > _LINE:
             line = f"{_words(line[: _LINE - _END])} … {_words(line[-_END:], first=False)}"
         print(f"{name}: error: {line}", file=sys.stderr)

@@ -15,7 +15,7 @@ import jinja2
 import markupsafe
 
 from tff_pcdd import _version, text
-from tff_pcdd.errors import shown
+from tff_pcdd.errors import printable
 from tff_pcdd.report import shades
 
 _FOLDER = Path(__file__).with_name("templates")
@@ -102,5 +102,5 @@ def _without_blank_lines(page: str) -> str:
 def _printable(value: Any) -> Any:
     """Replaces what is not printable in texts of unknown origin, such as control characters."""
     if isinstance(value, str) and not isinstance(value, markupsafe.Markup):
-        return shown(value, len(value))
+        return printable(value)
     return "" if value is None else value

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd import modules
-from tff_pcdd.errors import shown
+from tff_pcdd.errors import printable, shown
 from tff_pcdd.experiment.config import SEEDS, ExperimentConfig, implied
 from tff_pcdd.settings import describe
 from tff_pcdd.training import imports
@@ -140,7 +140,7 @@ def _quoted(
         "\n".join([program, *flags, *paths]).encode(errors="replace")
     ).hexdigest()[:6]
     output_dir = f"--{to}/{name}_{digest}"
-    quoted = [shlex.quote(shown(flag, len(flag))) for flag in [*flags, output_dir]]
+    quoted = [shlex.quote(printable(flag)) for flag in [*flags, output_dir]]
     return " ".join([modules.typed(program), *quoted])
 
 

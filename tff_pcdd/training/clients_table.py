@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tff_pcdd import evaluation, files, findings, measures, tables
-from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.errors import DamagedFileError, printable
 from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS
 from tff_pcdd.experiment.history import format_value
 
@@ -106,11 +106,6 @@ def rows(federation: data.Federation, answers: Answers, *, diverged: bool = Fals
         row = {name: _rounded(value) for name, value in row.items()}
         found.append({**row, "warning": _warning(row, diverged=diverged)})
     return found
-
-
-def printable(name: str) -> str:
-    """A name with line breaks and the like escaped, which not every reader of csv expects."""
-    return name if name.isprintable() else repr(name)[1:-1]
 
 
 def with_local(row: Row, local: float | None) -> Row:

@@ -25,11 +25,11 @@ from etils import epy
 from scipy import special
 
 from tff_pcdd import data, federated, files, tables
+from tff_pcdd.errors import printable
 from tff_pcdd.evaluation import confusion_matrix
 from tff_pcdd.evaluation.calibration import Calibration, calibrate
 from tff_pcdd.experiment.model_evaluation import Answers, as_arrays
 from tff_pcdd.training import clients_table, manifests, run_directory
-from tff_pcdd.training.clients_table import printable
 from tff_pcdd.training.file_names import CALIBRATION, CLIENTS, CLIENTS_TABLE, CONFUSION, PREDICTIONS
 from tff_pcdd.training.manifests import Manifest
 

@@ -23,7 +23,7 @@ from tff_pcdd.data.sources._own import ABBREVIATIONS, MANY_CLASSES, PARTS, OwnSa
 from tff_pcdd.data.sources._pillow import FORMATS, is_dicom, is_image
 from tff_pcdd.data.sources._places import is_within
 from tff_pcdd.data.sources._tasks import VOLUMES, refuse_folders
-from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.errors import DataError, SettingError, printable
 from tff_pcdd.settings import option
 
 _LAYOUT = (
@@ -143,7 +143,7 @@ class Folder(OwnImages):
             found.labels,
             found.sites,
             found.parts or None,
-            lambda row: _shown(os.path.relpath(found.paths[row], root)),
+            lambda row: printable(os.path.relpath(found.paths[row], root)),
             notes,
             self._groups(root, names),
             {"beginnings of file names": (starts, advice)},
@@ -158,7 +158,7 @@ class Folder(OwnImages):
         for name in names:
             match = re.search(self.group_pattern, name)
             if match is None:
-                raise DataError(f"{root}: group_pattern does not match {_shown(name)}")
+                raise DataError(f"{root}: group_pattern does not match {printable(name)}")
             groups.append(", ".join(part or "" for part in match.groups()) or match[0])
         return groups
 
@@ -203,7 +203,9 @@ class Folder(OwnImages):
     def _scan_class(self, found: _Found, site: str, label: str, folder: pathlib.Path) -> None:
         for entry in found.entries(folder):
             if _is_dir(entry):
-                raise DataError(f"{_shown(entry.path)} is a folder in a class's folder; {_LAYOUT}")
+                raise DataError(
+                    f"{printable(entry.path)} is a folder in a class's folder; {_LAYOUT}"
+                )
             # Files of DICOM often have no suffix. Those in other places are not opened.
             within = not entry.is_symlink() and entry.is_file()
             if not is_image(entry.name) and not (within and is_dicom(entry.path)):
@@ -229,7 +231,7 @@ class Folder(OwnImages):
             files = "file is" if len(found.others) == 1 else "files are"
             warn(
                 f"{found.root}: {len(found.others)} {files} left out, not images ({FORMATS}) "
-                f"in a folder site/class, for example {_shown(deepest)}"
+                f"in a folder site/class, for example {printable(deepest)}"
             )
         for kind, empty in (("site", sites), ("class", classes)):
             if empty:
@@ -246,9 +248,4 @@ def _is_dir(entry: os.DirEntry) -> bool:
     try:
         return entry.is_dir()
     except OSError as error:
-        raise DataError(f"{_shown(entry.path)} cannot be read: {error.strerror}") from error
-
-
-def _shown(path: str) -> str:
-    """A path as text; bytes that are not Unicode are quoted."""
-    return path if path.isprintable() else repr(path)[1:-1]
+        raise DataError(f"{printable(entry.path)} cannot be read: {error.strerror}") from error
