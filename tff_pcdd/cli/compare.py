@@ -25,6 +25,7 @@ from tff_pcdd.experiment.refusals import Refusals
 from tff_pcdd.federated import aggregators, server_optimizers
 from tff_pcdd.methods import head_calibration
 from tff_pcdd.settings import option_fields
+from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.training import ExperimentConfig
 
 _GROUP = "Comparison"
@@ -56,7 +57,7 @@ def define(flags: Flags) -> None:
         "the number of clients, as in class:2@50.",
         _GROUP,
     )
-    experiments.define_parallel(flags)
+    flags.add_settings(ParallelOptions)
     experiments.define_output(flags)
     report.define_automatic(flags)
     experiments.define_experiment(flags, leave_out=("algorithm", "seed"))

@@ -29,11 +29,6 @@ def define_experiment(flags: Flags, *, leave_out: Collection[str] = ()) -> None:
     flags.add_settings(RunOptions)
 
 
-def define_parallel(flags: Flags) -> None:
-    """Defines the flags that compute several runs at the same time."""
-    flags.add_settings(ParallelOptions)
-
-
 def define_output(flags: Flags) -> None:
     """Defines the flags about the output of runs."""
     flags.add(str, "output_dir", None, "Directory of the results; required.")

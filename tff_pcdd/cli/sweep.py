@@ -34,6 +34,7 @@ from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.method_grids import Grid
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import tuning
+from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.training.file_names import SWEEP_TABLE
 
 _GROUP, _METHODS = "Sweep", "Sweep over methods"
@@ -100,7 +101,7 @@ def define(flags: Flags) -> None:
         "stops small rates that start slowly. A sweep that is continued keeps what it began with.",
         _METHODS,
     )
-    experiments.define_parallel(flags)
+    flags.add_settings(ParallelOptions)
     experiments.define_output(flags)
     report.define_automatic(flags)
     experiments.define_experiment(flags, leave_out=("seed",))
