@@ -58,7 +58,6 @@ def option(
     group: str = "",
     setting: str | None = None,
     path: bool = False,
-    implied: bool = False,
 ) -> Any:
     """A dataclass field that is a setting.
 
@@ -75,8 +74,6 @@ def option(
         setting: its flat name; by default the field's name after the prefix that the class method
             `prefix` returns, if there is one.
         path: whether the value is a path of a file or directory that is read.
-        implied: True for settings that were added when runs existed already: a configuration that
-            lacks the key has the default, so that the digests of old runs stay the same.
 
     Returns:
         A `dataclasses.field`.
@@ -94,7 +91,6 @@ def option(
             "group": group,
             "setting": setting,
             "path": path,
-            "implied": implied,
             "default": default,
         },
     )
@@ -118,7 +114,6 @@ def choice(
     *,
     group: str = "",
     suggest: Suggestion | None = None,
-    implied: bool = False,
 ) -> Any:
     """A dataclass field that is a registered component.
 
@@ -129,7 +124,6 @@ def choice(
         group: heading under which `--help` lists the setting and those of the components.
         suggest: from the fields before this one, flat settings that `build` uses where none are
             given. A default in Python cannot depend on other fields, so it does not apply there.
-        implied: see `option`.
     """
     return dataclasses.field(
         default_factory=lambda: registry.create(default),
@@ -140,7 +134,6 @@ def choice(
             "help": help,
             "group": group,
             "suggest": suggest,
-            "implied": implied,
         },
     )
 
@@ -171,7 +164,6 @@ class Setting:
         chosen_by: the setting that chooses among components; None if this one always applies.
         applies_to: the names of the components that have this setting.
         path: whether the value is a path of a file or directory that is read.
-        implied: whether configurations that lack it have its default.
     """
 
     name: str
@@ -183,7 +175,6 @@ class Setting:
     chosen_by: str | None = None
     applies_to: tuple[str, ...] = ()
     path: bool = False
-    implied: bool = False
 
 
 def option_fields(cls: type) -> list[dataclasses.Field]:
@@ -269,11 +260,6 @@ def _refuse_shared_name(own: Setting, other: Setting) -> NoReturn:
     raise SettingError(own.chosen_by or own.name, "|".join(own.applies_to) or None, reason)
 
 
-def implied_defaults(cls: type) -> dict[str, Any]:
-    """The flat settings that earlier versions did not have, with the defaults that they imply."""
-    return {setting.name: setting.default for setting in describe(cls) if setting.implied}
-
-
 def registries(cls: type) -> Iterator[Registry]:
     """The registries from which a dataclass has components, in the order of its fields."""
     for field in dataclasses.fields(cls):
@@ -293,7 +279,6 @@ def _describe_option(cls: type, field: dataclasses.Field) -> Setting:
         data["choices"],
         data["group"],
         path=data["path"],
-        implied=data["implied"],
     )
 
 
@@ -301,9 +286,7 @@ def _describe_choice(data: Mapping[str, Any]) -> list[Setting]:
     registry, group = data["registry"], data["group"]
     names = ", ".join(registry.names())
     text = f"{data['help']} One of {names}."
-    chooser = Setting(
-        registry.setting, text, str, data["default"], None, group, implied=data["implied"]
-    )
+    chooser = Setting(registry.setting, text, str, data["default"], None, group)
     found: dict[str, Setting] = {}
     defaults: dict[str, dict[str, Any]] = {}
     for name, cls in registry.classes().items():

@@ -7,8 +7,9 @@ import pytest
 
 from tests.data.refusals import refuses
 from tff_pcdd.experiment import cohorts, planning
+from tff_pcdd.experiment.config import implied
 from tff_pcdd.experiment.history import History
-from tff_pcdd.settings import describe, implied_defaults
+from tff_pcdd.settings import describe
 from tff_pcdd.training import ExperimentConfig, TrainingConfig, manifests, run_directory
 
 NEW = {
@@ -44,7 +45,9 @@ def test_earlier_runs_are_the_same_experiments(tmp_path):
     wanted = config()
     settings = wanted.to_settings()
     assert {name: settings[name] for name in NEW} == NEW
-    assert NEW.items() <= implied_defaults(ExperimentConfig).items()
+    assert NEW.items() <= implied({}).items()
+    # Each of the names is that of a setting.
+    assert len(implied({})) == 25
     earlier = {name: value for name, value in settings.items() if name not in NEW}
     assert manifests.settings_digest(earlier) == manifests.settings_digest(settings)
     (tmp_path / "config.json").write_text(json.dumps(earlier))
@@ -57,8 +60,8 @@ def test_earlier_runs_are_the_same_experiments(tmp_path):
 
 def test_defaults_that_do_not_apply_are_not_compared(monkeypatch, tmp_path):
     """Such as the server's learning rate, if the server optimizer is one that has none."""
-    further = {**implied_defaults(ExperimentConfig), "of_another_component": 1.0}
-    monkeypatch.setattr("tff_pcdd.experiment.config.implied_defaults", lambda cls: further)
+    further = {**implied({}), "of_another_component": 1.0}
+    monkeypatch.setattr(run_directory, "implied", lambda settings: further)
     run_directory.write_config(tmp_path, config())
     run_directory.check_directory(tmp_path, config(), overwrite=False)
 

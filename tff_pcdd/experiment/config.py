@@ -34,7 +34,6 @@ from tff_pcdd.settings import (
     choice,
     describe,
     flatten,
-    implied_defaults,
     option,
     part,
     selection,
@@ -56,6 +55,19 @@ SEEDS = {
 # All settings that are derived from others where they are not given.
 _DERIVED = {**SEEDS, "projection_dim": ("model", "projection_dim")}
 
+# Settings that were added when runs existed already: a configuration that lacks one of them has its
+# default, so that the digests of old runs stay the same.
+_LATER = frozenset(
+    (
+        *("head_calibration", "precision", "deterministic", "warm_start", "cohort_sampling"),
+        *("client_optimizer", "server_optimizer", "server_learning_rate"),
+        *("schedule", "warmup_rounds", "min_local_epochs", "straggler_share", "dropped_share"),
+        *("join_names", "min_site_samples", "small_sites", "missing", "missing_markers", "impute"),
+        *("image_range", "skip_broken_images", "path_pattern", "group_pattern", "group_column"),
+        "categorical_columns",
+    )
+)
+
 # Tried if a method's own width is too small: that for CIFAR-100; for ImageNet and iNaturalist.
 _LARGER_PROJECTIONS = (512, 2048)
 
@@ -74,7 +86,8 @@ def implied(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     name, known = settings.get("algorithm"), methods.registry.classes()
     own = _calibration_of(known[name]) if isinstance(name, str) and name in known else {}
-    return implied_defaults(ExperimentConfig) | own
+    described = describe(ExperimentConfig)
+    return {each.name: each.default for each in described if each.name in _LATER} | own
 
 
 def without_implied(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,14 +133,12 @@ class TrainingConfig:
         "sgd",
         "The clients' optimizer, which starts afresh in each round.",
         group="Training",
-        implied=True,
     )
     schedule: Named[schedules.Schedule] = choice(
         schedules.registry,
         "constant",
         "How the clients' step size changes from round to round.",
         group="Training",
-        implied=True,
     )
     local_work: LocalWork = part(LocalWork)
     cohort_sampling: str = option(
@@ -137,7 +148,6 @@ class TrainingConfig:
         "clients in turn, in an order drawn once).",
         choices=(UNIFORM, BY_SAMPLES, ROUND_ROBIN),
         group="Training",
-        implied=True,
     )
     nonfinite: str = option(
         STOP,
@@ -152,7 +162,6 @@ class TrainingConfig:
         "Use only operations that give the same numbers whenever the same command runs on the same "
         "GPU, which takes longer. On processors, results are repeatable without it.",
         group="Training",
-        implied=True,
     )
     cohort_seed: int | None = option(
         None,
@@ -179,7 +188,6 @@ class TrainingConfig:
         type=str,
         path=True,
         group="Training",
-        implied=True,
     )
 
     def __post_init__(self):
@@ -284,7 +292,6 @@ class ExperimentConfig:
         "it.",
         group="Method",
         suggest=lambda fields: _calibration_of(fields["method"]),
-        implied=True,
     )
     data: DataConfig = part(DataConfig)
     model: ModelConfig = part(
@@ -306,7 +313,6 @@ class ExperimentConfig:
         "How the clients' mean change moves the shared weights: sgd (it is added, times the "
         "server's learning rate), or with momentum or adaptive steps.",
         group="Aggregation",
-        implied=True,
     )
     evaluation: EvaluationConfig = part(EvaluationConfig)
     seed: int = option(

@@ -50,7 +50,6 @@ class LocalWork:
         "one to local_epochs.",
         minimum=0,
         group=_GROUP,
-        implied=True,
     )
     straggler_share: float = option(
         0.0,
@@ -59,7 +58,6 @@ class LocalWork:
         minimum=0,
         maximum=1,
         group=_GROUP,
-        implied=True,
     )
     dropped_share: float = option(
         0.0,
@@ -67,7 +65,6 @@ class LocalWork:
         minimum=0,
         maximum=0.9999,
         group=_GROUP,
-        implied=True,
     )
 
     def __post_init__(self) -> None:

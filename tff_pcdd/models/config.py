@@ -60,7 +60,6 @@ class ModelConfig:
         "float32; config.json says which).",
         choices=(*PRECISIONS, "auto"),
         group="Model",
-        implied=True,
     )
     seed: int | None = option(
         None,

@@ -74,13 +74,11 @@ class OwnImages(OwnSource, ImageListSource):
         "their own windows.",
         type=str,
         group="Data",
-        implied=True,
     )
     skip_broken_images: bool = option(
         False,
         "Leave out image files that cannot be read, and count them, instead of refusing the first.",
         group="Data",
-        implied=True,
     )
 
     def __post_init__(self) -> None:

@@ -143,7 +143,6 @@ class MissingValues:
         "takes these texts, unless they are empty, for names.",
         choices=("refuse", "drop", "keep"),
         group="Data",
-        implied=True,
     )
     missing_markers: str | None = option(
         None,
@@ -151,7 +150,6 @@ class MissingValues:
         "double quotes if they have commas.",
         type=str,
         group="Data",
-        implied=True,
     )
 
     def markers(self) -> list[str]:
@@ -244,7 +242,6 @@ class OwnSource(DataSource):
         "underscores and dashes between words, in the form of a character, in leading zeros, or in "
         "the decimals of a whole number. The most frequent name stays; of several, the first one.",
         group="Data",
-        implied=True,
     )
 
     min_site_samples: int | None = option(
@@ -253,7 +250,6 @@ class OwnSource(DataSource):
         type=int,
         minimum=1,
         group="Data",
-        implied=True,
     )
     small_sites: str = option(
         _LEAVE_OUT,
@@ -261,7 +257,6 @@ class OwnSource(DataSource):
         "them and does not use their samples; join makes one site of them.",
         choices=(_LEAVE_OUT, _JOIN),
         group="Data",
-        implied=True,
     )
 
     def __post_init__(self) -> None:

@@ -110,7 +110,6 @@ class Folder(OwnImages):
         "are parentheses, what is in them counts.",
         type=str,
         group="Data",
-        implied=True,
     )
 
     def __post_init__(self) -> None:

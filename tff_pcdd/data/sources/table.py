@@ -110,7 +110,6 @@ class Table(OwnImages, MissingValues):
         "part_*/{image_id}.jpg. It is searched in the table's folder and in all folders below.",
         type=str,
         group="Data",
-        implied=True,
     )
     split_column: str | None = option(
         None,
@@ -125,7 +124,6 @@ class Table(OwnImages, MissingValues):
         "part; several columns, separated by commas, if their values together name a group.",
         type=str,
         group="Data",
-        implied=True,
     )
     feature_columns: str | None = option(
         None,
@@ -141,7 +139,6 @@ class Table(OwnImages, MissingValues):
         "commas. Each category of the training samples becomes an input that is 0 or 1.",
         type=str,
         group="Data",
-        implied=True,
     )
     impute: str | None = option(
         None,
@@ -151,7 +148,6 @@ class Table(OwnImages, MissingValues):
         choices=(MEDIAN, MEAN),
         type=str,
         group="Data",
-        implied=True,
     )
 
     def __post_init__(self) -> None:

@@ -34,7 +34,6 @@ class Schedule(Component):
         minimum=0,
         group=GROUP,
         setting="warmup_rounds",
-        implied=True,
     )
 
     @classmethod

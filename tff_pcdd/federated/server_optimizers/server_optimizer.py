@@ -111,9 +111,9 @@ class ServerOptimizer(Component):
         raise NotImplementedError
 
 
-def learning_rate_option(default: float, *, implied: bool = False) -> Any:
+def learning_rate_option(default: float) -> Any:
     """The setting of the server's step size."""
-    return option(default, "η, learning rate of the server.", above=0, group=GROUP, implied=implied)
+    return option(default, "η, learning rate of the server.", above=0, group=GROUP)
 
 
 registry: Registry[ServerOptimizer] = Registry(

@@ -17,7 +17,7 @@ class ServerSGD(ServerOptimizer):
 
     name = "sgd"
 
-    learning_rate: float = learning_rate_option(1.0, implied=True)
+    learning_rate: float = learning_rate_option(1.0)
 
     @property
     def adds_change(self):
