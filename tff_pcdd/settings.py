@@ -70,7 +70,8 @@ def option(
         maximum: the largest permitted value. By default, a whole number has at most 32 bits, as in
             graphs; what has more needs a maximum such as `WIDE`.
         type: the type of the value, if the default does not show it because it is None.
-        group: heading under which `--help` lists the setting.
+        group: heading under which `--help` lists the setting; that of the `choice` by default, if it
+            is one of a component.
         setting: its flat name; by default the field's name after the prefix that the class method
             `prefix` returns, if there is one.
         path: whether the value is a path of a file or directory that is read.

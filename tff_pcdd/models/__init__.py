@@ -13,7 +13,7 @@ registered subclass of `ImageBackbone` or `TextBackbone`, which can be chosen by
     @dataclasses.dataclass(frozen=True)
     class Tiny(models.ImageBackbone):
         name = "tiny"
-        width: int = option(64, "Width of the hidden layer.", minimum=1, group="Model")
+        width: int = option(64, "Width of the hidden layer.", minimum=1)
 
         def network(self, input_shape, projection_dim):
             inputs = tf.keras.Input(input_shape)

@@ -230,7 +230,6 @@ class NormalizationOption:
         "Normalization layers: batch, whose moving statistics are averaged with the weights, or "
         "group, which has no moving statistics.",
         choices=("batch", "group"),
-        group="Model",
     )
 
 

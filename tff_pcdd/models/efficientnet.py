@@ -68,7 +68,6 @@ class EfficientNetB0(NormalizationOption, ImageBackbone):
         "ImageNet expect input_normalization=imagenet.",
         type=str,
         path=True,
-        group="Model",
     )
 
     def __post_init__(self):

@@ -225,7 +225,7 @@ class NumClients(Partition):
     clients_option = "num_clients"
 
     num_clients: int = option(
-        10, "Number of clients in the federation.", minimum=1, maximum=2**31 - 1, group="Data"
+        10, "Number of clients in the federation.", minimum=1, maximum=2**31 - 1
     )
 
     def known_clients(self) -> int | None:

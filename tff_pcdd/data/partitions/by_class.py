@@ -36,9 +36,7 @@ class ByClass(NumClients):
     name = "class"
     main_option = "classes_per_client"
 
-    classes_per_client: int = option(
-        2, "Number of classes that each client holds.", minimum=1, group="Data"
-    )
+    classes_per_client: int = option(2, "Number of classes that each client holds.", minimum=1)
 
     def check(self, source: DataSource) -> None:
         super().check(source)

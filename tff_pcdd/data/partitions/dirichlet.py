@@ -48,28 +48,24 @@ class Dirichlet(NumClients):
         above=0,
         minimum=_CONCENTRATIONS[0],
         maximum=_CONCENTRATIONS[1],
-        group="Data",
     )
     min_samples: int = option(
         10,
         "Smallest number of training samples of a client; the partition is redrawn until every "
         "client has at least this number.",
         minimum=0,
-        group="Data",
     )
     assignment: str = option(
         "class",
         "How samples are assigned: class draws the proportions of each class over the clients "
         "(FedGELA), sample draws a client for each sample (FedLoGe).",
         choices=("class", "sample"),
-        group="Data",
     )
     local_test: str = option(
         "disjoint",
         "Local test sets of the clients: disjoint, or overlapping (each client draws its samples "
         "independently of the others, FedLoGe).",
         choices=_LOCAL_TESTS,
-        group="Data",
     )
 
     def split(

@@ -25,7 +25,6 @@ class Natural(Partition):
         "Number of users to take as clients, drawn by the data seed; all by default.",
         type=int,
         minimum=1,
-        group="Data",
     )
 
     def request(self, seed: int) -> LoadRequest:

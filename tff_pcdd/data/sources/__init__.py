@@ -163,7 +163,6 @@ class DirectorySource(DataSource):
         "or of LEAF; for table and npz, the file.",
         type=str,
         path=True,
-        group="Data",
     )
 
     def __post_init__(self) -> None:
@@ -208,14 +207,12 @@ class ImageSource(DataSource):
         "keeps the class), reflect (standard with reflected borders), or rotation (standard and "
         "random rotations by up to 15 degrees).",
         choices=AUGMENTATIONS,
-        group="Data",
     )
     input_normalization: str = option(
         "dataset",
         "Channel means and standard deviations for the normalization of images: those of the data "
         "set, those of ImageNet, or none.",
         choices=NORMALIZATIONS,
-        group="Data",
     )
 
     def __post_init__(self) -> None:

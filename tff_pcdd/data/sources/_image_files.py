@@ -55,7 +55,6 @@ class OwnImages(OwnSource, ImageListSource):
         type=int,
         minimum=1,
         maximum=4096,
-        group="Data",
     )
     image_channels: int | None = option(
         None,
@@ -64,7 +63,6 @@ class OwnImages(OwnSource, ImageListSource):
         type=int,
         minimum=1,
         maximum=3,
-        group="Data",
     )
 
     image_range: str | None = option(
@@ -73,12 +71,10 @@ class OwnImages(OwnSource, ImageListSource):
         "smallest and the largest value of all images. DICOM files are shown by it instead of by "
         "their own windows.",
         type=str,
-        group="Data",
     )
     skip_broken_images: bool = option(
         False,
         "Leave out image files that cannot be read, and count them, instead of refusing the first.",
-        group="Data",
     )
 
     def __post_init__(self) -> None:

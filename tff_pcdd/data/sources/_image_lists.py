@@ -56,7 +56,6 @@ class ImageListSource(ImageSource, DirectorySource):
         "decoded.",
         minimum=1,
         maximum=2**31 - 1,
-        group="Data",
     )
 
     def image_spec(

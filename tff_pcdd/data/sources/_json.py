@@ -46,14 +46,12 @@ class JsonSource(DirectorySource):
         "takes about twenty times as much memory.",
         minimum=1,
         maximum=WIDE,
-        group="Data",
     )
     max_json_depth: int = option(
         LIMITS["max_json_depth"],
         "The most lists and objects within each other in JSON that is parsed.",
         minimum=1,
         maximum=200,
-        group="Data",
     )
 
     @property

@@ -142,14 +142,12 @@ class MissingValues:
         "NULL, None, ? and the like. refuse names the first one; drop leaves the rows out; keep "
         "takes these texts, unless they are empty, for names.",
         choices=("refuse", "drop", "keep"),
-        group="Data",
     )
     missing_markers: str | None = option(
         None,
         "Further texts that say that a value is missing, separated by commas, such as -9, and in "
         "double quotes if they have commas.",
         type=str,
-        group="Data",
     )
 
     def markers(self) -> list[str]:
@@ -226,7 +224,6 @@ class OwnSource(DataSource):
         type=float,
         above=0,
         maximum=0.9,
-        group="Data",
     )
     test_seed: int = option(
         0,
@@ -234,14 +231,12 @@ class OwnSource(DataSource):
         "training sample in one run and a test sample in another.",
         minimum=0,
         maximum=WIDE,
-        group="Data",
     )
     join_names: bool = option(
         False,
         "Take names of classes, and of sites, for the same if they differ only in case, in blanks, "
         "underscores and dashes between words, in the form of a character, in leading zeros, or in "
         "the decimals of a whole number. The most frequent name stays; of several, the first one.",
-        group="Data",
     )
 
     min_site_samples: int | None = option(
@@ -249,14 +244,12 @@ class OwnSource(DataSource):
         "The fewest samples of a site; small_sites says what is done with those that have fewer.",
         type=int,
         minimum=1,
-        group="Data",
     )
     small_sites: str = option(
         _LEAVE_OUT,
         "What is done with sites that have fewer samples than min_site_samples: leave_out names "
         "them and does not use their samples; join makes one site of them.",
         choices=(_LEAVE_OUT, _JOIN),
-        group="Data",
     )
 
     def __post_init__(self) -> None:

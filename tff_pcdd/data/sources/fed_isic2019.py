@@ -39,7 +39,6 @@ class FedIsic2019(ImageListSource):
         "Divide the six centres of Fed-ISIC2019 into this many clients (20 in the papers).",
         type=int,
         minimum=1,
-        group="Data",
     )
 
     def load(self, request: LoadRequest) -> PooledData:

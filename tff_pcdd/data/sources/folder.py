@@ -109,7 +109,6 @@ class Folder(OwnImages):
         "image below data_dir, such as patient[0-9]+; all of its images stay in one part. If there "
         "are parentheses, what is in them counts.",
         type=str,
-        group="Data",
     )
 
     def __post_init__(self) -> None:

@@ -45,7 +45,6 @@ class LeafSource(LeafFormat, JsonSource):
         "Number of classes; by default that of the smallest edition that contains all labels.",
         type=int,
         minimum=1,
-        group="Data",
     )
 
     def __post_init__(self) -> None:

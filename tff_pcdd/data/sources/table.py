@@ -92,38 +92,33 @@ class Table(OwnImages, MissingValues):
         "table", IMAGE_FILE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True
     )
 
-    label_column: str = option("label", "Column of the labels, names or numbers.", group="Data")
+    label_column: str = option("label", "Column of the labels, names or numbers.")
     site_column: str = option(
         "site",
         "Column of the sites, which are the clients; none if there are no sites.",
-        group="Data",
     )
     path_column: str = option(
         "path",
         "Column of the image files, relative to the table's folder; or of the images in a parquet "
         "file.",
-        group="Data",
     )
     path_pattern: str | None = option(
         None,
         "The image file of a row, with columns in braces, such as {image_id}.jpg or "
         "part_*/{image_id}.jpg. It is searched in the table's folder and in all folders below.",
         type=str,
-        group="Data",
     )
     split_column: str | None = option(
         None,
         "Column that says train, val or test; by default split, if there is such a column. none "
         "chooses test samples anew.",
         type=str,
-        group="Data",
     )
     group_column: str | None = option(
         None,
         "Column of the patients, lesions, videos or the like, all of whose samples stay in one "
         "part; several columns, separated by commas, if their values together name a group.",
         type=str,
-        group="Data",
     )
     feature_columns: str | None = option(
         None,
@@ -131,14 +126,12 @@ class Table(OwnImages, MissingValues):
         "double quotes if they have commas, or all for all columns but those above. The default "
         "model is then mlp.",
         type=str,
-        group="Data",
     )
     categorical_columns: str | None = option(
         None,
         "Those of feature_columns that hold categories, names or whole numbers, separated by "
         "commas. Each category of the training samples becomes an input that is 0 or 1.",
         type=str,
-        group="Data",
     )
     impute: str | None = option(
         None,
@@ -147,7 +140,6 @@ class Table(OwnImages, MissingValues):
         "of a column, a further input says where. By default, missing decides.",
         choices=(MEDIAN, MEAN),
         type=str,
-        group="Data",
     )
 
     def __post_init__(self) -> None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tff_pcdd.methods.contract import Method
 
 FLOAT_BYTES = 4
-GROUP = "Aggregation"
 
 
 @dataclasses.dataclass(frozen=True)

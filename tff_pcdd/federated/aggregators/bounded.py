@@ -7,7 +7,7 @@ import math
 
 from etils import epy
 
-from tff_pcdd.federated.aggregators.aggregator import GROUP, Aggregator
+from tff_pcdd.federated.aggregators.aggregator import Aggregator
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -34,13 +34,11 @@ class BoundedAggregator(Aggregator):
     zeroing: bool = option(
         True,
         "Set a change to zero if one of its entries is far larger than usual.",
-        group=GROUP,
         setting="aggregator_zeroing",
     )
     clipping: bool = option(
         True,
         "Clip changes to an L2 norm that four out of five changes do not exceed.",
-        group=GROUP,
         setting="aggregator_clipping",
     )
 

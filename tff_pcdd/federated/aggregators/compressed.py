@@ -7,7 +7,7 @@ import math
 
 from etils import epy
 
-from tff_pcdd.federated.aggregators.aggregator import FLOAT_BYTES, GROUP, register
+from tff_pcdd.federated.aggregators.aggregator import FLOAT_BYTES, register
 from tff_pcdd.federated.aggregators.bounded import BoundedAggregator
 from tff_pcdd.settings import option
 
@@ -26,12 +26,11 @@ class Compressed(BoundedAggregator):
 
     name = "compressed"
 
-    bits: int = option(8, "Bits per entry.", minimum=1, maximum=16, group=GROUP)
+    bits: int = option(8, "Bits per entry.", minimum=1, maximum=16)
     threshold: int = option(
         20000,
         "Tensors with more entries than this are compressed.",
         minimum=0,
-        group=GROUP,
     )
 
     @classmethod

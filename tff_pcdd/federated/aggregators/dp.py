@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from etils import epy
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.federated.aggregators.aggregator import GROUP, Aggregator, register, registry
+from tff_pcdd.federated.aggregators.aggregator import Aggregator, register, registry
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -39,21 +39,18 @@ class DP(Aggregator):
         1.0,
         "Standard deviation of the noise on the sum of changes, divided by the clipping norm.",
         minimum=0,
-        group=GROUP,
     )
     clip: float = option(
         1.0,
         "L2 norm to which a client's change is clipped; 0 for a norm that adapts to the median of "
         "the changes' norms, which needs at least about 20 clients per round.",
         minimum=0,
-        group=GROUP,
     )
     delta: float = option(
         1e-5,
         "δ for which ε is reported; should be less than 1 / number of clients.",
         above=0,
         maximum=0.1,
-        group=GROUP,
     )
 
     @classmethod

@@ -11,7 +11,6 @@ import dataclasses
 from etils import epy
 
 from tff_pcdd.federated.client_optimizers.optimizer import (
-    GROUP,
     ClientOptimizer,
     clip_norm_option,
     learning_rate_option,
@@ -42,15 +41,11 @@ class Adam(ClientOptimizer):
     name = "adam"
 
     learning_rate: float = learning_rate_option(0.001)
-    beta1: float = option(
-        0.9, "β1, decay of the mean gradient.", minimum=0, maximum=0.9999, group=GROUP
-    )
+    beta1: float = option(0.9, "β1, decay of the mean gradient.", minimum=0, maximum=0.9999)
     beta2: float = option(
-        0.999, "β2, decay of the mean squared gradient.", minimum=0, maximum=0.999999, group=GROUP
+        0.999, "β2, decay of the mean squared gradient.", minimum=0, maximum=0.999999
     )
-    epsilon: float = option(
-        1e-8, "ε, added to the root of the mean squared gradient.", above=0, group=GROUP
-    )
+    epsilon: float = option(1e-8, "ε, added to the root of the mean squared gradient.", above=0)
     weight_decay: float = weight_decay_option()
     clip_norm: float = clip_norm_option()
 

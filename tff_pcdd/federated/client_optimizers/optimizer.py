@@ -17,8 +17,6 @@ from tff_pcdd.settings import option
 with epy.lazy_imports():
     import tensorflow as tf
 
-GROUP = "Training"
-
 # Entries of all gradients from which it is worth a branch to leave out a multiplication by 1.
 _LARGE = 1 << 20
 
@@ -128,7 +126,7 @@ def zeros(shape: Any, dtype: tf.DType, name: str) -> tf.Variable:
 
 def learning_rate_option(default: float) -> Any:
     """The setting of the step size."""
-    return option(default, "Learning rate of the clients' optimizer.", above=0, group=GROUP)
+    return option(default, "Learning rate of the clients' optimizer.", above=0)
 
 
 def weight_decay_option() -> Any:
@@ -138,7 +136,6 @@ def weight_decay_option() -> Any:
         "Weight decay of the clients' optimizer, for all variables that are trained; added to the "
         "clipped gradient (coupled), by adamw to the step (decoupled).",
         minimum=0,
-        group=GROUP,
     )
 
 
@@ -148,7 +145,6 @@ def clip_norm_option() -> Any:
         20.0,
         "Maximum global L2 norm of a local gradient; 0 for no clipping.",
         minimum=0,
-        group=GROUP,
     )
 
 

@@ -7,7 +7,6 @@ import dataclasses
 from etils import epy
 
 from tff_pcdd.federated.client_optimizers.optimizer import (
-    GROUP,
     ClientOptimizer,
     clip_norm_option,
     learning_rate_option,
@@ -42,7 +41,6 @@ class SGD(ClientOptimizer):
         "Momentum of the clients' SGD, reset to zero in each round; 0 for none.",
         minimum=0,
         maximum=0.9999,
-        group=GROUP,
     )
     weight_decay: float = weight_decay_option()
     clip_norm: float = clip_norm_option()

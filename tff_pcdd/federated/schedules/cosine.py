@@ -9,7 +9,7 @@ import math
 
 from etils import epy
 
-from tff_pcdd.federated.schedules.schedule import GROUP, Schedule, register
+from tff_pcdd.federated.schedules.schedule import Schedule, register
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -32,7 +32,6 @@ class Cosine(Schedule):
         "Share of the step size that is left in the last planned round.",
         above=0,
         maximum=1,
-        group=GROUP,
     )
 
     @property

@@ -4,7 +4,7 @@ import dataclasses
 
 from etils import epy
 
-from tff_pcdd.federated.schedules.schedule import GROUP, Schedule, register
+from tff_pcdd.federated.schedules.schedule import Schedule, register
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -18,9 +18,7 @@ class Exponential(Schedule):
 
     name = "exponential"
 
-    decay: float = option(
-        0.998, "Factor of the step size from round to round.", above=0, maximum=1, group=GROUP
-    )
+    decay: float = option(0.998, "Factor of the step size from round to round.", above=0, maximum=1)
 
     def _factor(self, number, num_rounds):
         return tf.pow(self.decay, number)

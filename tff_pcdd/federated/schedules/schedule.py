@@ -14,8 +14,6 @@ from tff_pcdd.text import plural
 with epy.lazy_imports():
     import tensorflow as tf
 
-GROUP = "Training"
-
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(Component):
@@ -32,7 +30,6 @@ class Schedule(Component):
         0,
         "Rounds in which the clients' step size rises linearly to that of the schedule.",
         minimum=0,
-        group=GROUP,
         setting="warmup_rounds",
     )
 

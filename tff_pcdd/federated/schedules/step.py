@@ -6,7 +6,7 @@ import math
 from etils import epy
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.federated.schedules.schedule import GROUP, Schedule, register
+from tff_pcdd.federated.schedules.schedule import Schedule, register
 from tff_pcdd.settings import option, split_names
 
 with epy.lazy_imports():
@@ -28,10 +28,9 @@ class Step(Schedule):
         "0.5,0.75",
         "Rounds after which the step size drops, separated by commas, ascending. Numbers below 1 "
         "are shares of the planned rounds.",
-        group=GROUP,
     )
     drop: float = option(
-        0.1, "Factor of the step size at each of these rounds.", above=0, maximum=1, group=GROUP
+        0.1, "Factor of the step size at each of these rounds.", above=0, maximum=1
     )
 
     def __post_init__(self):

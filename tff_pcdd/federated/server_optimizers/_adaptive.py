@@ -12,7 +12,6 @@ from typing import Any
 from etils import epy
 
 from tff_pcdd.federated.server_optimizers.server_optimizer import (
-    GROUP,
     ServerOptimizer,
     learning_rate_option,
 )
@@ -25,7 +24,7 @@ with epy.lazy_imports():
 def beta1_option(default: float) -> Any:
     """The setting of β1."""
     text = "β1, decay of the server's mean change."
-    return option(default, text, minimum=0, maximum=0.9999, group=GROUP)
+    return option(default, text, minimum=0, maximum=0.9999)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Adaptive(ServerOptimizer):
         1e-3,
         "τ, degree of adaptivity: added to the root of the squared changes.",
         above=0,
-        group=GROUP,
     )
 
     def initial_state(self, weights):
@@ -78,5 +76,4 @@ def beta2_option() -> Any:
         "β2, decay of the server's squared changes.",
         minimum=0,
         maximum=0.999999,
-        group=GROUP,
     )

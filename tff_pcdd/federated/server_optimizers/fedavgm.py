@@ -9,7 +9,6 @@ import dataclasses
 from etils import epy
 
 from tff_pcdd.federated.server_optimizers.server_optimizer import (
-    GROUP,
     ServerOptimizer,
     learning_rate_option,
     register,
@@ -28,9 +27,7 @@ class FedAvgM(ServerOptimizer):
     name = "fedavgm"
 
     learning_rate: float = learning_rate_option(1.0)
-    momentum: float = option(
-        0.9, "β, momentum of the server.", minimum=0, maximum=0.9999, group=GROUP
-    )
+    momentum: float = option(0.9, "β, momentum of the server.", minimum=0, maximum=0.9999)
 
     def initial_state(self, weights):
         return {"momentum": [tf.zeros_like(w) for w in weights]}

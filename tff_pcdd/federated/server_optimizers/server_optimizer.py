@@ -21,7 +21,6 @@ with epy.lazy_imports():
 if TYPE_CHECKING:
     from tff_pcdd.federated.upload import UploadSizes
 
-GROUP = "Aggregation"
 
 # The optimizer's tensors, by name: a list with a tensor for each of the weights.
 State = dict[str, list[Any]]
@@ -113,7 +112,7 @@ class ServerOptimizer(Component):
 
 def learning_rate_option(default: float) -> Any:
     """The setting of the server's step size."""
-    return option(default, "η, learning rate of the server.", above=0, group=GROUP)
+    return option(default, "η, learning rate of the server.", above=0)
 
 
 registry: Registry[ServerOptimizer] = Registry(

@@ -31,14 +31,12 @@ class InProcess(RuntimeConfig):
         "each GPU.",
         type=int,
         minimum=1,
-        group="Runtime",
     )
     devices: str | Sequence[str] | None = option(
         None,
         "Devices among which clients are distributed in turn, such as GPU:0,GPU:1; by default all "
         "GPUs, or else the CPU.",
         type=str,
-        group="Runtime",
     )
 
     clients_per_gpu: int = option(
@@ -46,14 +44,12 @@ class InProcess(RuntimeConfig):
         "Clients that train at the same time on each GPU, each in an equal part of its memory. "
         "devices then names these parts: GPU:0 and GPU:1 are those of the first of two.",
         minimum=1,
-        group="Runtime",
     )
     gpu_memory: float | None = option(
         None,
         "GiB of each GPU that this program may take; by default as much as it needs.",
         type=float,
         above=0,
-        group="Runtime",
     )
 
     def __post_init__(self):

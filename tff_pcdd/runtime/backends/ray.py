@@ -28,7 +28,6 @@ class Ray(RuntimeConfig):
         "default, Ray is started on this machine, cannot be reached from others, and is stopped "
         "when the program ends.",
         type=str,
-        group="Runtime",
     )
     ray_actors: int | None = option(
         None,
@@ -36,23 +35,18 @@ class Ray(RuntimeConfig):
         "the cluster has room for.",
         type=int,
         minimum=1,
-        group="Runtime",
     )
-    ray_cpus: int = option(
-        1, "CPU cores and TensorFlow threads of each actor.", minimum=1, group="Runtime"
-    )
+    ray_cpus: int = option(1, "CPU cores and TensorFlow threads of each actor.", minimum=1)
     ray_gpus: float = option(
         0.0,
         "GPUs of each actor; with a fraction such as 0.5, several actors share a GPU.",
         minimum=0,
-        group="Runtime",
     )
     ray_timeout: float = option(
         60.0,
         "Seconds after which an actor that does not answer counts as lost. It does not limit the "
         "duration of a round.",
         above=0,
-        group="Runtime",
     )
     data_placement: str = option(
         "driver",
@@ -60,7 +54,6 @@ class Ray(RuntimeConfig):
         "actor that needs them) or local (each actor loads the data set itself, from the same "
         "data_dir).",
         choices=("driver", "local"),
-        group="Runtime",
     )
 
     def __post_init__(self):

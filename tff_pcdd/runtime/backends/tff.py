@@ -25,7 +25,6 @@ class LocalWorker(RuntimeConfig):
         False,
         "Let TFF's worker, which does not authenticate its callers, listen on every network "
         "interface where the system does not give it a network of its own.",
-        group="Runtime",
     )
 
     def slow_bfloat16(self) -> str | None:
