@@ -70,8 +70,8 @@ def option(
         maximum: the largest permitted value. By default, a whole number has at most 32 bits, as in
             graphs; what has more needs a maximum such as `WIDE`.
         type: the type of the value, if the default does not show it because it is None.
-        group: heading under which `--help` lists the setting; that of the `choice` by default, if it
-            is one of a component.
+        group: heading under which `--help` lists the setting; by default the class attribute
+            `heading` of its dataclass, or for components the heading of the `choice`.
         setting: its flat name; by default the field's name after the prefix that the class method
             `prefix` returns, if there is one.
         path: whether the value is a path of a file or directory that is read.
@@ -241,11 +241,12 @@ def _describe(cls: type, registered: tuple[tuple[type, ...], ...]) -> list[Setti
         elif kind == "part":
             settings += describe(data["cls"])
         elif kind == "choice":
-            settings += _describe_choice(data)
+            settings += _describe_choice(data, _group(cls, data))
         elif kind == "selection":
             names = ", ".join(data["registry"].names()) or "none is registered"
             text = f"{data['help']} Separated by commas: {names}."
-            settings.append(Setting(data["registry"].setting, text, str, None, None, data["group"]))
+            group = _group(cls, data)
+            settings.append(Setting(data["registry"].setting, text, str, None, None, group))
     known: dict[str, Setting] = {}
     for setting in settings:
         other = known.setdefault(setting.name, setting)
@@ -278,13 +279,17 @@ def _describe_option(cls: type, field: dataclasses.Field) -> Setting:
         data["type"],
         data["default"],
         data["choices"],
-        data["group"],
+        _group(cls, data),
         path=data["path"],
     )
 
 
-def _describe_choice(data: Mapping[str, Any]) -> list[Setting]:
-    registry, group = data["registry"], data["group"]
+def _group(cls: type, data: Mapping[str, Any]) -> str:
+    return data["group"] or getattr(cls, "heading", "")
+
+
+def _describe_choice(data: Mapping[str, Any], group: str) -> list[Setting]:
+    registry = data["registry"]
     names = ", ".join(registry.names())
     text = f"{data['help']} One of {names}."
     chooser = Setting(registry.setting, text, str, data["default"], None, group)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -54,11 +54,12 @@ class DataConfig:
         5
     """
 
+    heading: ClassVar[str] = "Data"
+
     source: Named[sources.DataSource] = choice(
         sources.registry,
         "digits",
         "The data set; digits comes with the installation.",
-        group="Data",
     )
     partition: Named[partitions.Partition] = choice(
         partitions.registry,
@@ -66,7 +67,6 @@ class DataConfig:
         "How samples are divided among clients: class (each client holds some of the classes, "
         "PxCy), dirichlet, iid, or natural (the users of the data set; the default for sites of "
         "your own data).",
-        group="Data",
         suggest=lambda fields: fields["source"].suggested_partition(),
     )
     imbalance_factor: float | None = option(
@@ -75,21 +75,18 @@ class DataConfig:
         "largest class divided by that of the smallest.",
         type=float,
         minimum=1,
-        group="Data",
     )
     max_train_samples: int | None = option(
         None,
         "Use only this many training samples, with the class proportions of the whole set.",
         type=int,
         minimum=1,
-        group="Data",
     )
     max_test_samples: int | None = option(
         None,
         "Use only this many test samples, with the class proportions of the whole set.",
         type=int,
         minimum=1,
-        group="Data",
     )
     validation_fraction: float = option(
         0.0,
@@ -97,7 +94,6 @@ class DataConfig:
         "best round or the best settings.",
         minimum=0,
         maximum=0.9,
-        group="Data",
     )
     seed: int | None = option(
         None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tff_pcdd import data, runtime
 from tff_pcdd.data import transforms
@@ -27,25 +27,24 @@ class ComputeOptions:
         SettingError: a value is unknown or out of bounds.
     """
 
+    heading: ClassVar[str] = "Runtime"
+
     runtime: Named[runtime.RuntimeConfig] = choice(
         runtime.registry,
         "inprocess",
         "Where TFF's computations run: inprocess (in this Python process, on GPUs if there are "
         "any), tff (TFF's C++ worker on this machine), ray (Ray actors, on this or other machines; "
         "needs the extra `ray`).",
-        group="Runtime",
     )
     compile: str = option(
         "auto",
         "What XLA compiles: all steps of a client as one program, each step, nothing, or auto "
         "(client on GPUs, otherwise off).",
         choices=("auto", "off", "step", "client"),
-        group="Runtime",
     )
     slow_bfloat16: bool = option(
         False,
         "Train with precision=bfloat16 even where a machine is slow in it.",
-        group="Runtime",
     )
     eval_batch_size: int | None = option(
         None,
@@ -53,7 +52,6 @@ class ComputeOptions:
         f"{_EVAL_BATCH}, or {_EVAL_BATCH_ON_GPU} on GPUs.",
         type=int,
         minimum=1,
-        group="Runtime",
     )
 
     def __post_init__(self):

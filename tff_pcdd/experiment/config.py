@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tff_pcdd import methods
 from tff_pcdd.data import DataConfig
@@ -120,25 +120,23 @@ class TrainingConfig:
         SettingError: a value is of the wrong type or out of bounds, or does not fit the others.
     """
 
-    rounds: int = option(30, "Rounds of federated training.", minimum=1, group="Training")
+    heading: ClassVar[str] = "Training"
+
+    rounds: int = option(30, "Rounds of federated training.", minimum=1)
     clients_per_round: int = option(
-        0, "Clients drawn for each round (the cohort); 0 for all.", minimum=0, group="Training"
+        0, "Clients drawn for each round (the cohort); 0 for all.", minimum=0
     )
-    local_epochs: int = option(
-        5, "Passes over a client's samples in a round (E).", minimum=1, group="Training"
-    )
-    batch_size: int = option(32, "Samples per local step.", minimum=1, group="Training")
+    local_epochs: int = option(5, "Passes over a client's samples in a round (E).", minimum=1)
+    batch_size: int = option(32, "Samples per local step.", minimum=1)
     optimizer: Named[client_optimizers.ClientOptimizer] = choice(
         client_optimizers.registry,
         "sgd",
         "The clients' optimizer, which starts afresh in each round.",
-        group="Training",
     )
     schedule: Named[schedules.Schedule] = choice(
         schedules.registry,
         "constant",
         "How the clients' step size changes from round to round.",
-        group="Training",
     )
     local_work: LocalWork = part(LocalWork)
     cohort_sampling: str = option(
@@ -147,7 +145,6 @@ class TrainingConfig:
         "the clients' numbers of training samples, without replacement); or round_robin (all "
         "clients in turn, in an order drawn once).",
         choices=(UNIFORM, BY_SAMPLES, ROUND_ROBIN),
-        group="Training",
     )
     nonfinite: str = option(
         STOP,
@@ -155,13 +152,11 @@ class TrainingConfig:
         f"after {PATIENCE} rounds in a row with such values; exclude: after {PATIENCE} without a "
         "model.",
         choices=(STOP, EXCLUDE),
-        group="Training",
     )
     deterministic: bool = option(
         False,
         "Use only operations that give the same numbers whenever the same command runs on the same "
         "GPU, which takes longer. On processors, results are repeatable without it.",
-        group="Training",
     )
     cohort_seed: int | None = option(
         None,
@@ -187,7 +182,6 @@ class TrainingConfig:
         "starts afresh.",
         type=str,
         path=True,
-        group="Training",
     )
 
     def __post_init__(self):
@@ -219,9 +213,9 @@ class EvaluationConfig:
         SettingError: a value is of the wrong type or out of bounds.
     """
 
-    eval_every: int = option(
-        1, "Rounds between two evaluations of the global model.", minimum=1, group="Evaluation"
-    )
+    heading: ClassVar[str] = "Evaluation"
+
+    eval_every: int = option(1, "Rounds between two evaluations of the global model.", minimum=1)
     personal_eval_every: int | None = option(
         None,
         "Rounds between two evaluations of the personal models; 0 for the last round only. By "
@@ -231,12 +225,10 @@ class EvaluationConfig:
         "before their local epochs, 40 % after them).",
         type=int,
         minimum=0,
-        group="Evaluation",
     )
     metrics: Named[tuple[metrics.Metric, ...]] = selection(
         metrics.registry,
         "Further metrics of the global and the personal models, in addition to the accuracies.",
-        group="Evaluation",
     )
     early_stopping_patience: int | None = option(
         None,
@@ -244,7 +236,6 @@ class EvaluationConfig:
         "for this many evaluations, also in sweeps with another criterion; by default, never.",
         type=int,
         minimum=1,
-        group="Evaluation",
     )
 
     def __post_init__(self):

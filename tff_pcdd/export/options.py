@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from tff_pcdd.errors import SettingError, one_of
 from tff_pcdd.settings import WIDE, check_options, option, split_names
@@ -18,22 +19,21 @@ class ExportOptions:
         SettingError: a value is unknown or out of bounds.
     """
 
+    heading: ClassVar[str] = "Models"
+
     format: str = option(
         "saved_model",
         "Formats of the exported models, separated by commas: saved_model (for servers), tflite "
         "(for devices; float and int8), keras (a .keras file).",
-        group="Models",
     )
     clients: str = option(
         "all",
         "Clients whose personal models are exported: all, none, or client ids separated by commas.",
-        group="Models",
     )
     personal_model: str = option(
         "after",
         "Export personal models after the local epochs (their mean accuracy is PA), or before.",
         choices=("after", "before"),
-        group="Models",
     )
     temperature: str = option(
         "none",
@@ -41,14 +41,12 @@ class ExportOptions:
         "fitted (to the samples that the run held out by validation_fraction, if they show that it "
         "is better than none). No prediction changes.",
         choices=("none", "fitted"),
-        group="Models",
     )
     model_version: int = option(
         1,
         "Version number; servers use the largest version.",
         minimum=1,
         maximum=WIDE,
-        group="Models",
     )
 
     def __post_init__(self):

@@ -12,7 +12,7 @@ that whatever the aggregator counts, they count like clients that were not drawn
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from etils import epy
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from tff_pcdd.methods.records import Phase
 
-_GROUP = "Training"
 
 # Folded into a client's seed; phases use the numbers from 0, the method's own draws another one.
 _DRAWS = (1 << 20) + 1
@@ -44,12 +43,13 @@ class LocalWork:
         SettingError: a setting is out of bounds.
     """
 
+    heading: ClassVar[str] = "Training"
+
     min_local_epochs: int = option(
         0,
         "If above 0, each client of a round draws its number of local epochs uniformly from this "
         "one to local_epochs.",
         minimum=0,
-        group=_GROUP,
     )
     straggler_share: float = option(
         0.0,
@@ -57,14 +57,12 @@ class LocalWork:
         "its steps, drawn uniformly.",
         minimum=0,
         maximum=1,
-        group=_GROUP,
     )
     dropped_share: float = option(
         0.0,
         "Probability with which a client drops out of a round: what it computed is lost.",
         minimum=0,
         maximum=0.9999,
-        group=_GROUP,
     )
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tff_pcdd import machine
 from tff_pcdd.errors import SettingError
@@ -34,7 +34,9 @@ class ModelConfig:
         SettingError: a value is of the wrong type or out of bounds.
     """
 
-    backbone: Named[Backbone] = choice(registry, "simple_cnn", "The backbone.", group="Model")
+    heading: ClassVar[str] = "Model"
+
+    backbone: Named[Backbone] = choice(registry, "simple_cnn", "The backbone.")
     projection_dim: int | None = option(
         None,
         "Width of a linear layer between backbone and head; 0 for none. The default is 84 for "
@@ -42,14 +44,12 @@ class ModelConfig:
         "other methods.",
         type=int,
         minimum=0,
-        group="Model",
     )
     bn: str = option(
         "averaged",
         "Batch normalization layers of clients: averaged (like other weights) or personal (kept by "
         "each client; the global model uses the clients' mean, as in FedBN).",
         choices=("averaged", "personal"),
-        group="Model",
     )
     precision: str = option(
         "float32",
@@ -59,7 +59,6 @@ class ModelConfig:
         "statistics stay float32); or auto (bfloat16 if this machine computes fast in it, or else "
         "float32; config.json says which).",
         choices=(*PRECISIONS, "auto"),
-        group="Model",
     )
     seed: int | None = option(
         None,

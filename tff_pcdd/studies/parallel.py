@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 from pathlib import Path
+from typing import ClassVar
 
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import check_options, option
@@ -30,13 +31,14 @@ class ParallelOptions:
         SettingError: a value is out of bounds, or applies only with several runs at a time.
     """
 
+    heading: ClassVar[str] = "Parallel runs"
+
     parallel_runs: int = option(
         1,
         "Number of runs to compute at the same time, in further processes on this machine; with 1, "
         "this process computes one run after the other. To use several machines, start the same "
         "command on each of them, with a common output_dir.",
         minimum=1,
-        group="Parallel runs",
     )
     run_cpus: float | None = option(
         None,
@@ -45,7 +47,6 @@ class ParallelOptions:
         "without parallel_runs, so results are the same, bit for bit.",
         type=float,
         above=0,
-        group="Parallel runs",
     )
     run_gpus: float | None = option(
         None,
@@ -53,7 +54,6 @@ class ParallelOptions:
         "GPUs are divided among the runs, at most one for each run.",
         type=float,
         minimum=0,
-        group="Parallel runs",
     )
 
     def __post_init__(self):

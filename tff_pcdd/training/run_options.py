@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tff_pcdd.diagnostics import names as known_diagnostics
 from tff_pcdd.errors import SettingError, nearest, question
@@ -25,6 +25,8 @@ class RunOptions:
         SettingError: a value is unknown or out of bounds.
     """
 
+    heading: ClassVar[str] = "Output"
+
     compute: ComputeOptions = part(ComputeOptions)
     diagnostics: str | None = option(
         None,
@@ -33,38 +35,32 @@ class RunOptions:
         type=str,
         group="Evaluation",
     )
-    checkpoint_every: int = option(1, "Rounds between two checkpoints.", minimum=1, group="Output")
-    keep_checkpoints: int = option(
-        3, "Number of the newest checkpoints that are kept.", minimum=1, group="Output"
-    )
+    checkpoint_every: int = option(1, "Rounds between two checkpoints.", minimum=1)
+    keep_checkpoints: int = option(3, "Number of the newest checkpoints that are kept.", minimum=1)
     client_store: str = option(
         "memory",
         "Where client states are kept between rounds: memory, or disk for large federations.",
         choices=("memory", "disk"),
-        group="Output",
     )
     predictions: bool = option(
         False,
         "Write what the models answer for each test sample, and how well their probabilities are "
         "calibrated: predictions.csv and calibration.json. Takes about as long as a round of "
         "training with all clients.",
-        group="Output",
     )
-    tensorboard: bool = option(True, "Write TensorBoard event files.", group="Output")
+    tensorboard: bool = option(True, "Write TensorBoard event files.")
     tracking: str | None = option(
         None,
         "Experiment trackers that also get the settings and metrics, comma-separated: mlflow, "
         "wandb (Weights & Biases). Their own environment variables say where to. Needs the extra "
         "`tracking`.",
         type=str,
-        group="Output",
     )
     callbacks: Named[tuple[Callback, ...]] = selection(
         registry,
         "Callbacks that modules of your own have registered.",
-        group="Output",
     )
-    progress: bool = option(True, "Show a progress bar.", group="Output")
+    progress: bool = option(True, "Show a progress bar.")
     # Of a program's flag `import`: the names of modules, with the hashes of their files.
     modules: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
