@@ -137,6 +137,19 @@ def test_the_curves_belong_to_their_lines(root):
     assert all(folder in name for folder, name in zip(folders, drawn, strict=True))
 
 
+def test_a_method_has_the_color_that_it_has_in_comparisons(tmp_path):
+    """FedAvg is black and FedGELA blue, in whichever order; a second run of one is dashed."""
+    for name, method in (("a", "fedgela"), ("b", "fedavg"), ("c", "fedgela")):
+        make_run(tmp_path / name, algorithm=method)
+    make_comparison(tmp_path / "d", algorithms=("fedavg", "fedgela"))
+    [(chart, _)] = index_page.content(tmp_path)["overlays"]
+    drawn = {line.name: line.color for line in chart.lines}
+    black, blue = "#000000", "#0b6bc8"
+    own = {"a": blue, "b": black, "c": blue, "fedavg in d": black, "fedgela in d": blue}
+    assert drawn == own
+    assert len({(line.color, line.dashes) for line in chart.lines}) == 5
+
+
 def test_short_runs_are_not_squeezed_beside_long_ones(tmp_path):
     """3 and 12 rounds are drawn together, and 60 are not."""
     for rounds in (60, 3, 12):

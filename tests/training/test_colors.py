@@ -123,6 +123,28 @@ def test_the_charts_of_a_comparison_do_not_share_a_color():
     assert len({line.get_color() for line in panels[0].get_lines()}) == 2
 
 
+def test_training_alone_is_far_from_fedavg():
+    """Both are in most comparisons; lightness, from 0 for black to 100, tells thin curves apart."""
+    for name in ("local", "fedgela", "ccvr"):
+        lightness, *_ = lab(linear(rgb(colors.of_method(name).color)))
+        assert lightness >= (50 if name == "local" else 30), name
+    # The darkest colors had a lightness of 20 and 26.
+    darkest = min(lab(linear(rgb(color)))[0] for color in colors.CURVES)
+    assert darkest >= 22
+
+
+def test_curves_of_one_method_share_its_color_and_no_style():
+    owners = ["fedavg", "ccvr", "fedavg", "local", "fedavg", "ccvr"]
+    styles = colors.of_curves(owners)
+    black, maroon, pink = "#000000", "#873c4b", "#d27896"
+    assert [style.color for style in styles] == [black, maroon, black, pink, black, maroon]
+    assert len({*styles}) == len(owners)
+    assert [style.dashes for style in styles] == [(), (), (7, 4), (), (2, 4), (7, 4)]
+    # CCVR's color with dashes is FedETF's, which keeps its own here.
+    assert len({*colors.of_curves([*methods.names(), "ccvr"])}) >= len(methods.names())
+    assert colors.of_curves([]) == []
+
+
 def test_a_method_that_is_not_registered_has_one_too():
     assert colors.of_method("someones_own") == colors.of_method("someones_own")
     assert colors.of_method("someones_own").color in colors.CURVES

@@ -56,7 +56,7 @@ class Entry:
         seconds: time of training; None if unknown.
         finished: when its newest results were written, as seconds since 1970.
         settings: of a run; those that differ between runs are shown.
-        curves: names and pairs of round and GA.
+        curves: names, methods, and pairs of round and GA.
         differing: the settings that differ between the runs of the page, as one line.
     """
 
@@ -72,7 +72,7 @@ class Entry:
     seconds: float | None = None
     finished: float = 0.0
     settings: Mapping[str, settings_table.Row] = dataclasses.field(default_factory=dict)
-    curves: Sequence[tuple[str, charts.Points]] = ()
+    curves: Sequence[tuple[str, str, charts.Points]] = ()
     differing: str = ""
 
     @property
@@ -126,9 +126,13 @@ def _overlays(entries: Sequence[Entry]) -> list[tuple[charts.Chart, list[int]]]:
     Entries that are much shorter than others, beside which nothing could be read, have a chart of
     their own.
     """
-    drawn = [(row, entry) for row, entry in enumerate(entries) if any(p for _, p in entry.curves)]
+    drawn = [
+        (row, entry)
+        for row, entry in enumerate(entries)
+        if any(curve[-1] for curve in entry.curves)
+    ]
     lengths = {
-        row: max(number for _, points in entry.curves for number, _ in points)
+        row: max(number for *_, points in entry.curves for number, _ in points)
         for row, entry in drawn
     }
     groups: list[list[float]] = []
@@ -139,16 +143,20 @@ def _overlays(entries: Sequence[Entry]) -> list[tuple[charts.Chart, list[int]]]:
             groups.append([length])
     overlays = []
     for group in groups:
-        lines: list[charts.Line] = []
-        owners: list[int] = []
-        for row, entry in drawn:
-            for name, points in entry.curves if lengths[row] in group else ():
-                if points and len(lines) < _CURVES:
-                    lines.append(charts.Line(name, points, style=colors.numbered(len(lines))))
-                    owners.append(row)
+        curves = [
+            (row, *curve)
+            for row, entry in drawn
+            for curve in (entry.curves if lengths[row] in group else ())
+            if curve[-1]
+        ][:_CURVES]
+        styles = colors.of_curves([method for _, _, method, _ in curves])
+        lines = [
+            charts.Line(name, points, style=style)
+            for (_, name, _, points), style in zip(curves, styles, strict=True)
+        ]
         title = "GA (%)" if len(groups) == 1 else f"GA (%) of up to {group[-1]:g} rounds"
         if chart := charts.chart(title, lines, percent=True):
-            overlays.append((chart, owners))
+            overlays.append((chart, [row for row, *_ in curves]))
     return overlays
 
 
@@ -227,7 +235,7 @@ def _of_run(root: Path, directory: Directory) -> Entry:
         seconds=_seconds([history]),
         settings={row.name: row for row in settings_table.rows(settings)},
     )
-    entry.curves = [(entry.folder, history.points("ga"))]
+    entry.curves = [(entry.folder, str(settings.get("algorithm")), history.points("ga"))]
     return entry
 
 
@@ -252,8 +260,10 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
         seconds=_seconds([result.history for result in results]),
     )
     if best:
-        curves = ((name, results.of(method=name).mean_curve("ga")) for name in order[:_METHODS])
-        entry.curves = [(f"{name} in {entry.folder}", [*curve.items()]) for name, curve in curves]
+        entry.curves = [
+            (f"{name} in {entry.folder}", name, [*results.of(method=name).mean_curve("ga").items()])
+            for name in order[:_METHODS]
+        ]
     return entry
 
 

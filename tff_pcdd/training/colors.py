@@ -9,14 +9,14 @@ page and, inverted, on a dark one. After eight curves, dashes are the second key
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tff_pcdd import methods
 from tff_pcdd.tables import BASELINE
 
 BLACK = "#000000"
-# Blue, orange, green, purple, maroon, pink, brown, navy.
+# Blue, orange, green, purple, maroon, pink, brown, navy; the last two are the darkest.
 CURVES = (
     "#0b6bc8",
     "#e05a00",
@@ -24,14 +24,15 @@ CURVES = (
     "#9669a5",
     "#873c4b",
     "#d27896",
-    "#4b3c00",
-    "#0f2d69",
+    "#60480c",
+    "#0c3084",
 )
 # Lengths of dashes and gaps in pixels; the colors return with the next pattern.
 DASHES = ((), (7, 4), (2, 4), (10, 3, 2, 3), (5, 2), (10, 3, 2, 3, 2, 3))
 
-# These have solid curves, because they are drawn most often.
-_FIRST = ("fedgela", "fedge", "fedloge", "fedmr", "ccvr", "fedrod", "local", "fedper")
+# These have solid curves, because they are drawn most often. Training alone is drawn beside FedAvg,
+# from which its color is far.
+_FIRST = ("fedgela", "fedge", "fedloge", "fedmr", "ccvr", "local", "fedrod", "fedper")
 
 
 class Style(NamedTuple):
@@ -116,6 +117,25 @@ def of_methods(names: Iterable[str]) -> dict[str, Style]:
             style = next((each for each in every if each not in used), style)
         found[name] = style
     return {name: found.get(name, Style(BLACK)) for name in names}
+
+
+def of_curves(owners: Sequence[str]) -> list[Style]:
+    """The styles of curves: the color of the method, and other dashes for further curves of it.
+
+    Args:
+        owners: the method of each curve.
+
+    Example:
+        >>> [style.dashes for style in of_curves(["fedgela", "fedavg", "fedgela"])]
+        [(), (), (7, 4)]
+    """
+    first, found = of_methods(owners), []
+    for name in owners:
+        style, used = first[name], {*found, *(first[other] for other in {*owners} - {name})}
+        every = [style, *(style._replace(dashes=dashes) for dashes in DASHES)]
+        # After as many curves as there are dashes, they repeat.
+        found.append(next((each for each in every if each not in used), style))
+    return found
 
 
 def of_measure(name: str) -> Style:
