@@ -484,6 +484,17 @@ def test_runs_before_and_after_a_change_of_the_data_are_named(tmp_path):
     assert "have changed" in run(["fedprox", "fedavg"])
 
 
+def test_pa_before_stays_in_a_terminal_with_training_alone():
+    """What is left out is over FedAvg, which the column of GA shows too."""
+    values = {"ga_final": 60.0, "pa_before_final": 97.5, "pa_final": 99.0}
+    spread = {key: value - 20.0 for key, value in values.items()}
+    runs = runs_of({name: [values, spread] for name in ("fedavg", "fedgela", "local")})
+    header, first, *_ = table_rows(comparison_tables.summary_table(runs))
+    assert header == ["method", "GA", "PA before", "PA after", "PA over local", "seeds"]
+    # The mean of 97.5 and 77.5, and their deviation, 20 / √2.
+    assert first[2] == "87.5 ± 14.1"
+
+
 def test_the_report_fits_a_terminal():
     """Whatever the values and the names of methods are."""
     long = {"ga_final": 100.0, "pa_before_final": 99.5, "pa_final": 100.0}

@@ -65,8 +65,8 @@ def summary_table(runs: Sequence[StudyRun]) -> str:
     results = results_of(runs)
     over_local, fedavg = results.over_local(), results.of(method=BASELINE)
     keys = ("ga_final", "pa_before_final", "pa_final")
-    lines = [["method", *measures.headings(*keys).values(), f"GA over {BASELINE}"]]
-    lines[0] += ["PA over local", "seeds"]
+    headings, over_fedavg = [*measures.headings(*keys).values()], f"GA over {BASELINE}"
+    lines = [["method", *headings, over_fedavg, "PA over local", "seeds"]]
     order = [name for name in answers.ordered(results) if name in groups]
     for method in [*order, *(name for name in groups if name not in order)]:
         own, group = results.of(method=method), groups[method]
@@ -83,8 +83,9 @@ def summary_table(runs: Sequence[StudyRun]) -> str:
         )
     empty = [i for i in (4, 5) if all(line[i] == tables.NO_VALUE for line in lines[1:])]
     shown = [[cell for i, cell in enumerate(line) if i not in empty] for line in lines]
-    # PA before local steps is the least important, then what is in the answer too.
-    return tables.narrow(shown, [2, *range(4, len(shown[0]) - 1)])
+    # The column of GA shows what is over FedAvg's, and the answer says it.
+    dropped = [over_fedavg, measures.heading("pa_before_final"), "PA over local"]
+    return tables.narrow(shown, [shown[0].index(name) for name in dropped if name in shown[0]])
 
 
 def document(runs: Sequence[StudyRun], found: Sequence[Finding] = ()) -> str:
