@@ -455,6 +455,14 @@ def without_global_model(path):
     path.write_text("\n".join(map(",".join, [header, *rows])) + "\n")
 
 
+def test_training_alone_does_not_squeeze_the_curves_of_ga(tmp_path):
+    make_comparison(tmp_path, algorithms=("fedavg", "fedper", "local"), seeds=(0,))
+    [part] = comparison_page.content(Directory(tmp_path))["parts"]
+    ga, pa = ({line.name for line in chart.lines} for chart in part.curves)
+    assert ga == {"fedavg", "fedper"}, "all methods that are compared, and no baseline without one"
+    assert pa == {"fedavg", "fedper", "local"}
+
+
 def test_methods_without_a_global_model(tmp_path):
     make_run(tmp_path / "run")
     without_global_model(tmp_path / "run" / "clients.csv")

@@ -23,7 +23,8 @@ FINAL = {"pa": 90, "pa_before": 50, "pa_before_masked": 70}
 
 def results(methods, partitions=1, seeds=(0, 2)):
     """Method number i has a GA of i + 1 on average, on every partition."""
-    names = ["fedavg", *(name for name in registered.names() if name != "fedavg")][:methods]
+    names = ["fedavg", *(name for name in registered.names() if name not in ("fedavg", "local"))]
+    names = names[:methods]
     return {
         f"partition {number}": {
             name: [history(4, ga=index + seed, **FINAL) for seed in seeds]
@@ -164,6 +165,18 @@ def test_pruning_has_two_curves_for_each_method():
     assert largest.get_xdata().tolist() == list(range(0, 101, 10))
     np.testing.assert_allclose(largest.get_ydata(), np.arange(0, 51, 5) + 1)
     assert not comparison_plots.has_pruning(results(2))
+
+
+def test_training_alone_does_not_squeeze_the_curves():
+    """It has no global model; where it is the only method, it is drawn."""
+    runs = {"fedavg": [history(3, ga=85, **FINAL)], "local": [history(3, ga=10, **FINAL)]}
+    figure, (axes,) = comparison_plots.curves({"P": runs}, "title")
+    assert [line.get_label() for line in axes.lines] == ["fedavg"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg  85.0"]
+    _, (axes,) = comparison_plots.bars({"P": runs}, "title")
+    assert len(axes.patches) == 4, "GA and PA of both"
+    _, (axes,) = comparison_plots.curves({"P": {"local": runs["local"]}}, "title")
+    assert [line.get_label() for line in axes.lines] == ["local"]
 
 
 def test_lost_rounds_are_left_out():

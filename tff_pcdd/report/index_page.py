@@ -262,7 +262,7 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
     if best:
         entry.curves = [
             (f"{name} in {entry.folder}", name, [*results.of(method=name).mean_curve("ga").items()])
-            for name in order[:_METHODS]
+            for name in answers.drawn(order)[:_METHODS]
         ]
     return entry
 

@@ -131,8 +131,11 @@ def curves(results: Results) -> list[charts.Chart]:
     """GA and PA over the rounds, averaged over seeds; the legend is sorted by the last value."""
     methods, styles = results.by_method(), colors.of_methods(results.methods)
     drawn = []
-    for column, title in (("ga", "GA (%): global model"), ("pa", "PA (%): personal models")):
-        lines = [_line(m, runs, column, styles[m]) for m, runs in methods.items()]
+    for column, title, own in (
+        ("ga", "GA (%): global model", answers.drawn(results.methods)),
+        ("pa", "PA (%): personal models", results.methods),
+    ):
+        lines = [_line(m, methods[m], column, styles[m]) for m in own]
         lines = [line for line in lines if line.points]
         lines.sort(key=lambda line: -line.points[-1][1])
         if chart := charts.chart(title, lines, percent=True):

@@ -237,6 +237,24 @@ def is_known(method: str, attribute: str, otherwise: bool) -> bool:
     return getattr(registry.classes().get(method), attribute, otherwise)
 
 
+def drawn(methods: Collection[str]) -> list[str]:
+    """The methods whose GA is drawn: without baselines that have no global model.
+
+    Their curve is flat near chance, where most of the test set has classes that the client has
+    never seen, and would squeeze the others.
+
+    Example:
+        >>> drawn(["fedavg", "fedper", "local", "central"]), drawn(["local"])
+        (['fedavg', 'fedper', 'central'], ['local'])
+    """
+    kept = [
+        method
+        for method in methods
+        if is_known(method, "has_global_model", True) or not is_known(method, "baseline", False)
+    ]
+    return kept or [*methods]
+
+
 def ordered(results: Results) -> list[str]:
     """The methods: by GA, then those without a global model by PA, baselines last."""
 
