@@ -244,6 +244,14 @@ def test_points_that_lie_too_near_for_the_held_out_samples(training, tmp_path):
     check_is_said(said, "noise", result.report, tmp_path)
 
 
+def test_points_that_were_stopped_are_not_counted_as_near(training, tmp_path):
+    """Two of six points train to the end, with 95 and 62 %, which 5 samples do not tell apart."""
+    training.trained_on = 20
+    result = sweep_methods(points(), tmp_path)
+    said = "1 of 1 other point of fedprox that was trained to the end is nearer to the chosen one. "
+    check_is_said(said, "noise", result.report, tmp_path)
+
+
 def test_a_former_winner_that_a_larger_grid_stops_is_named(training, tmp_path):
     """0.001 has 30 % after two rounds, less than two of the three points of the larger grid."""
     both = ("client_learning_rate", "fedprox_mu")

@@ -101,7 +101,8 @@ def of_noise(
 
     Args:
         choices: for each method its name, which is empty if there is only one, the chosen point,
-            and the accuracy on held-out samples of each point that was trained to the end.
+            and the accuracy on held-out samples of each point; None for points that were not
+            trained to the end.
         samples: number of held-out samples with each seed; 0 if unknown.
         seeds: the seeds, over which the accuracies are averaged.
         taken: seeds of other runs, which may not be added to them.
@@ -123,8 +124,10 @@ def of_noise(
             distances.append(distance)
             is_near = "is" if near == 1 else "are"
             of_method = f" of {method}" if method else ""
+            were = "was" if len(others) == 1 else "were"
+            ended = f" that {were} trained to the end" if len(others) + 1 < len(scores) else ""
             number = text.plural(len(others), "other point")
-            found.append(f"{near} of {number}{of_method} {is_near} nearer to the chosen one")
+            found.append(f"{near} of {number}{of_method}{ended} {is_near} nearer to the chosen one")
     if found:
         measured = f"about {text.plural(samples, 'held-out sample')}"
         measured += f" with each of {len(seeds)} seeds" if len(seeds) > 1 else ""

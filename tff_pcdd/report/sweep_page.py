@@ -437,8 +437,12 @@ def _noise(
     """
     choices = []
     for method, settings in chosen.items():
-        ended = [row for row in by_method[method] if not row["stopped_after"]]
-        scores = {r["settings"]: number(r["va"]) for r in ended if r["diverged"] != "True"}
+        scores = {
+            row["settings"]: None
+            if row["stopped_after"] or row["diverged"] == "True"
+            else number(row["va"])
+            for row in by_method[method]
+        }
         choices.append((name_of(method), settings, scores))
     places = [glob.escape(_place(method, settings)) for method, settings in chosen.items()]
     chose = [[*directory.folders(f"{each}/seed_*/{CONFIG}")] for each in places]

@@ -53,7 +53,11 @@ def of_choice(tuned: Sequence[Tuned]) -> list[Finding]:
         for method, best in chosen
     }
     scores = [
-        (method.method, best.point.name, {t.point.name: known_score(t) for t in method.scored})
+        (
+            method.method,
+            best.point.name,
+            {t.point.name: known_score(t) if t in method.scored else None for t in method.trials},
+        )
         for method, best in chosen
     ]
     samples = max((by_client.held_out(best.runs[0].folder) for _, best in chosen), default=0)
