@@ -118,7 +118,7 @@ def test_flat_settings_are_those_of_the_sources_and_partitions():
         ),
         (
             {"dataset": "femnist", "partition": "natural", "data_dir": "x", "max_clients": 7},
-            "femnist, 7 natural clients",
+            "femnist, 7 clients of the data",
         ),
     ],
 )
@@ -288,3 +288,7 @@ def test_settings_that_do_not_fit_sets_with_users():
 def test_a_class_per_name():
     for registry in (sources.registry, partitions.registry):
         assert [cls.name for cls in registry.classes().values()] == registry.names()
+
+
+def test_clients_of_the_data_have_a_name_that_can_be_a_heading():
+    assert partitions.create("natural").describe() == "the clients of the data"

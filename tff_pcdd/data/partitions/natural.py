@@ -38,4 +38,4 @@ class Natural(Partition):
         return list(data.users)
 
     def describe(self) -> str:
-        return f"{self.max_clients or 'all'} natural clients"
+        return f"{self.max_clients or 'the'} clients of the data"
