@@ -290,6 +290,18 @@ def test_a_dark_page_has_dark_boxes_and_tables(chromium, pages):
     assert brightest < 80
 
 
+def test_the_picture_of_a_sweep_is_dark_on_a_dark_page(chromium, tmp_path):
+    """A white picture on a dark page is shown with the page's own brightness."""
+    make_sweep(tmp_path)
+    plt.imsave(tmp_path / "sweep.png", np.ones((20, 20)), cmap="gray", vmin=0, vmax=1)
+    page = chromium.open(write_report(sweep_dir=tmp_path).path)
+    shown = "getComputedStyle(document.querySelector('.wide > img')).filter"
+    assert page.evaluate(shown) == "none"
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    page.call("Emulation.setEmulatedMedia", features=features)
+    assert page.evaluate(shown) == "invert(1) hue-rotate(180deg)"
+
+
 def legend(page):
     """Names and values below the first chart."""
     return dict(
