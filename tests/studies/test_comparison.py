@@ -84,6 +84,13 @@ def test_folders_of_methods_seeds_and_partitions(computed, tmp_path):
         assert (tmp_path / "two" / name).stat().st_size > 10_000
 
 
+def test_a_comparison_from_python_has_a_page(computed, tmp_path):
+    compare(configs(seeds=(0,)), tmp_path / "with")
+    assert "<h1>fedavg, fedgela" in (tmp_path / "with" / "report.html").read_text()
+    compare(configs(seeds=(0,)), tmp_path / "without", report=False)
+    assert not [*(tmp_path / "without").rglob("report.html")]
+
+
 def test_a_failed_run_loses_none_of_the_others(computed, tmp_path):
     result = comparison.compare(configs(seeds=(13, 14, 2)), tmp_path)
     assert len(computed) == 6

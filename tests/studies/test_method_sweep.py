@@ -64,6 +64,8 @@ def test_halving_stops_settings_and_the_best_are_compared(training, tmp_path):
     for file in ("comparison.csv", "comparison.md", "comparison.png", "rounds.csv"):
         assert (tmp_path / "comparison" / file).stat().st_size
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
+    page = (tmp_path / "report.html").read_text()
+    assert '<a href="./comparison/report.html">' in page
     rows = {row["settings"]: row for row in read(tmp_path / "sweep.csv")}
     assert {t: int(rows[name(t)]["rounds"]) for t in PROX} == TRAINED
     assert [rows[name(t)]["stopped_after"] for t in PROX] == ["2", "", "4", "", "4", "2"]

@@ -81,6 +81,13 @@ def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
     ]
     assert {row["settings"] for row in rows} == {point.name for point in POINTS}
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
+    assert "Chosen: client_learning_rate=0.01." in (tmp_path / "report.html").read_text()
+
+
+def test_no_page_is_written_where_none_is_asked_for(computed, tmp_path):
+    sweep(POINTS, tmp_path, report=False)
+    assert (tmp_path / "sweep.md").exists()
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_points_that_lie_too_near_for_the_held_out_samples(computed, tmp_path, monkeypatch):
@@ -94,7 +101,8 @@ def test_points_that_lie_too_near_for_the_held_out_samples(computed, tmp_path, m
     result = sweep(POINTS, tmp_path)
     said = (
         "VA is measured on about 100 held-out samples with each of 2 seeds, so points may have to "
-        "lie 9.8 points apart to be told apart: 1 of 1 other point is nearer to the chosen one."
+        "lie 9.8 points apart to be told apart: 1 of 1 other point that was trained to the end is "
+        "nearer to the chosen one."
     )
     for shown in (result.report, (tmp_path / "sweep.md").read_text()):
         assert said in " ".join(shown.split())

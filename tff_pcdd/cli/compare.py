@@ -221,7 +221,9 @@ def main(flags: Flags) -> None:
 
     from tff_pcdd.studies import compare
 
-    tables, failures = compare(configs, output_dir, options, overwrite=overwrite, parallel=parallel)
+    tables, failures = compare(
+        configs, output_dir, options, overwrite=overwrite, parallel=parallel, report=False
+    )
     page = report.write_automatically(flags, comparison_dir=output_dir)
     print(f"{tables}\n")
     report.print_end(f"all columns: {output_dir}/comparison.md", page)

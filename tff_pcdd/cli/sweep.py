@@ -161,6 +161,7 @@ def _sweep_settings(flags: Flags) -> None:
         criterion=flags["criterion"],
         overwrite=overwrite,
         parallel=parallel,
+        report=False,
     )
     page = report.write_automatically(flags, sweep_dir=output_dir)
     print(f"{table}\n")
@@ -222,6 +223,7 @@ def _sweep_methods(flags: Flags) -> None:
             halving=halving,
             overwrite=overwrite,
             parallel=parallel,
+            report=False,
         )
     comparison_dir = f"{output_dir}/{method_sweep.COMPARISON}"
     page = None

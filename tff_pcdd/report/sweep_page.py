@@ -226,7 +226,7 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
     ]
     complete = {point.name: point.score for point in points}
     seeds = max(([*point.scores] for point in points), key=len, default=[])
-    measured = {point.name: point.score for point in points if len(point.scores) == len(seeds)}
+    measured = {p.name: p.score if len(p.scores) == len(seeds) else None for p in points}
     what = " of ".join(text.listed([*map(name_of, names)]) for names in (sorted(tried), methods))
     title = _title(what, config, tried)
     return {

@@ -22,7 +22,7 @@ from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.studies import comparison_tables, study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun, results_of
-from tff_pcdd.training import ExperimentConfig, History, RunOptions, clients_table
+from tff_pcdd.training import ExperimentConfig, History, RunOptions, clients_table, start
 from tff_pcdd.training.clients_table import Row
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE
 
@@ -63,6 +63,7 @@ def compare(
     *,
     overwrite: bool = False,
     parallel: ParallelOptions | None = None,
+    report: bool = True,
 ) -> Comparison:
     """Runs experiments that differ in method, seed and partition, and writes the comparison.
 
@@ -77,6 +78,7 @@ def compare(
         options: how and where the experiments are computed.
         overwrite: delete earlier results in these folders and start again.
         parallel: how many runs are computed at the same time; by default one, in this process.
+        report: write report.html for the comparison and for each run; if that fails, warn.
 
     Raises:
         SettingError: two experiments would share a folder, or one of them cannot be run.
@@ -84,8 +86,12 @@ def compare(
         RuntimeStartError: the runtime cannot be started.
         WriteError: a result cannot be written. The next call continues from there.
     """
+    directory = Path(output_dir)
     with study.computer(options, parallel) as computer:
-        return compute(configs, Path(output_dir), computer, overwrite=overwrite)[0]
+        comparison, _ = compute(configs, directory, computer, overwrite=overwrite)
+    if report:
+        start.write_report(comparison_dir=directory)
+    return comparison
 
 
 def compute(

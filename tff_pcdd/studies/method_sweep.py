@@ -25,7 +25,7 @@ from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.sweeps import PICTURE, Point, check_held_out, check_seeds, of_earlier
 from tff_pcdd.studies.tuning import Halving, Tuned
-from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, signature
+from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, signature, start
 from tff_pcdd.training.file_names import CONFIG, SWEEP_RUNS, SWEEP_TABLE
 from tff_pcdd.training.run_directory import check_directory, finished_summary, path_settings
 
@@ -69,6 +69,7 @@ def sweep_methods(
     halving: Halving | None = None,
     overwrite: bool = False,
     parallel: ParallelOptions | None = None,
+    report: bool = True,
 ) -> MethodSweep:
     """Chooses the settings of every method on held-out samples and compares the methods.
 
@@ -86,6 +87,8 @@ def sweep_methods(
         halving: when settings are stopped early.
         overwrite: delete earlier results in these folders and start again.
         parallel: how many runs are computed at the same time; by default one, in this process.
+        report: write report.html for the sweep, its comparison and the final runs; if that fails,
+            warn.
 
     Raises:
         SettingError: no samples are held out, runs would share a folder, a final run has a seed of
@@ -100,7 +103,7 @@ def sweep_methods(
     every = [point for grid in points.values() for point in grid]
     check_held_out((config.data for p in every for config in p.configs), load=True)
     runs: list[StudyRun] = []
-    report = ""
+    results = ""
     found: Sequence[Finding] = ()
     # Between rungs, the processes that compute runs stay, with what they have imported.
     with study.computer(options, parallel) as computer:
@@ -131,7 +134,7 @@ def sweep_methods(
                 ),
             )
             failures += compared.failures
-            report = compared.report
+            results = compared.report
             runs = _finished(configs, directory / COMPARISON)
     first = next(iter(points.values()))[0].configs[0]
     tried = {
@@ -151,8 +154,11 @@ def sweep_methods(
     stages.enter("drawing the picture")
     plots.save(method_sweep_plots.draw(tuned, first.describe())[0], directory / PICTURE)
     stages.leave()
+    if report and chosen:
+        start.write_report(comparison_dir=directory / COMPARISON)
+        start.write_report(sweep_dir=directory)
     return MethodSweep(
-        method_sweep_tables.report(first, tuned, criterion, report, of_choice),
+        method_sweep_tables.report(first, tuned, criterion, results, of_choice),
         {method: point.settings for method, point in chosen.items()},
         failures,
     )

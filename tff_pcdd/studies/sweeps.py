@@ -19,7 +19,7 @@ from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.training import ExperimentConfig, RunOptions, signature
+from tff_pcdd.training import ExperimentConfig, RunOptions, signature, start
 from tff_pcdd.training.file_names import SUMMARY, SWEEP_RUNS, SWEEP_TABLE
 
 # Matplotlib and SciPy are not needed before the last run.
@@ -67,6 +67,7 @@ def sweep(
     criterion: str = "va",
     overwrite: bool = False,
     parallel: ParallelOptions | None = None,
+    report: bool = True,
 ) -> Sweep:
     """Runs every point of a grid with every seed and chooses the best on held-out samples.
 
@@ -78,6 +79,7 @@ def sweep(
         criterion: one of `measures.best_rounds()`.
         overwrite: delete earlier results in these folders and start again.
         parallel: how many runs are computed at the same time; by default one, in this process.
+        report: write report.html; if that fails, warn.
 
     Raises:
         SettingError: no samples are held out, two points or seeds are equal, or the first run
@@ -106,14 +108,14 @@ def sweep(
         *of_choice(outcomes, best, samples),
         *of_earlier(directory, "*", [point.name for point in points]),
     ]
-    report = tables.table(table(outcomes, best, criterion))
+    tried = tables.table(table(outcomes, best, criterion))
     note = f"{NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
     note += (
         "data in that round; nothing is chosen by them. In %, mean ± sample standard deviation "
         "over seeds (n - 1 in the denominator)."
     )
     notes = [finding.line for finding in found]
-    files.write_text(directory / _TABLE, "\n\n".join([f"# {title}", report, *notes, note]) + "\n")
+    files.write_text(directory / _TABLE, "\n\n".join([f"# {title}", tried, *notes, note]) + "\n")
     # Those of an earlier sweep in this directory would say what this one has not found.
     for name in (PICTURE, FLAGS):
         files.remove(directory / name)
@@ -123,6 +125,8 @@ def sweep(
     stages.leave()
     if best is not None:
         _write_flags(directory / FLAGS, best.point)
+    if report:
+        start.write_report(sweep_dir=directory)
     # Test accuracies are left out first.
     lines = table(outcomes, best, criterion)
     width = len(lines[0])

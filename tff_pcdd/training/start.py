@@ -97,10 +97,19 @@ def run_experiment(
             summary = run.train(overwrite=overwrite)
         stages.leave()
     if report and "paused" not in summary:
-        _, failure = views.make("report_at_end", run_dir=directory)
-        if failure:
-            _logger.warning("report.html was not written: %s", failure)
+        write_report(run_dir=directory)
     return summary
+
+
+def write_report(**directory: Path) -> None:
+    """Writes report.html at the end of a run or a study, whose results are complete without it.
+
+    Args:
+        directory: `run_dir`, `comparison_dir` or `sweep_dir`.
+    """
+    _, failure = views.make("report_at_end", **directory)
+    if failure:
+        _logger.warning("report.html was not written: %s", failure)
 
 
 def finished_result(
