@@ -65,6 +65,27 @@ def test_a_sweep_has_the_accuracies_of_what_it_chose(tmp_path):
         assert shown == pytest.approx(sum(float(row[key]) for row in best) / 2)
 
 
+def test_a_sweep_has_the_curve_of_what_it_chose_and_the_time_of_all_runs(tmp_path):
+    """Seconds of two rounds in each run; the mean curve of two seeds."""
+    (tmp_path / "point").mkdir()
+    make_sweep(tmp_path / "point")
+    for number, run in enumerate(sorted((tmp_path / "point").glob("*/seed_*"))):
+        chosen = run.parent.name == "client_learning_rate=0.1,local_epochs=1"
+        ga = (50 + 20 * int(run.name[-1])) if chosen else 1
+        (run / "metrics.csv").write_text(f"round,ga,seconds\n1,{ga},0.5\n2,{ga + 8},{number}\n")
+    [entry] = index_page.content(tmp_path)["entries"]
+    # Points of three rates and two numbers of epochs, with two seeds each: 0 + 1 + … + 11.
+    assert entry.seconds == 12 * 0.5 + 66
+    assert entry.curves == [("fedavg in point", "fedavg", [(1, 60.0), (2, 68.0)])]
+    (tmp_path / "methods").mkdir()
+    make_method_sweep(tmp_path / "methods")
+    make_comparison(tmp_path / "methods" / "comparison", algorithms=("fedavg", "fedgela"))
+    entries = {entry.folder: entry for entry in index_page.content(tmp_path)["entries"]}
+    names = {name for name, *_ in entries["methods"].curves}
+    assert names == {"fedavg in methods", "fedgela in methods"}
+    assert entries["methods"].seconds > 0
+
+
 def test_the_method_of_a_sweep_whose_accuracies_are_shown_is_named_first(tmp_path):
     make_method_sweep(tmp_path)
     [entry] = index_page.content(tmp_path)["entries"]

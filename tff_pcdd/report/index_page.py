@@ -15,6 +15,8 @@ from tff_pcdd.experiment.history import History
 from tff_pcdd.report import charts, pages, settings_table, sweep_page, terms
 from tff_pcdd.results import answers, comparison
 from tff_pcdd.results.reading import Directory, numbers
+from tff_pcdd.results.runs import Results
+from tff_pcdd.studies import method_sweep
 from tff_pcdd.text import name_of
 from tff_pcdd.training import colors
 from tff_pcdd.training.file_names import (
@@ -23,6 +25,7 @@ from tff_pcdd.training.file_names import (
     METRICS,
     REPORT,
     SUMMARY,
+    SWEEP_RUNS,
     SWEEP_TABLE,
 )
 
@@ -259,12 +262,18 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
         epochs=best.mean("personal_epochs") if best else None,
         seconds=_seconds([result.history for result in results]),
     )
-    if best:
-        entry.curves = [
-            (f"{name} in {entry.folder}", name, [*results.of(method=name).mean_curve("ga").items()])
-            for name in answers.drawn(order)[:_METHODS]
-        ]
+    entry.curves = _curves(entry.folder, results)
     return entry
+
+
+def _curves(folder: str, results: Results) -> list[tuple[str, str, charts.Points]]:
+    """The mean curves of the best methods on a partition; none if there are several."""
+    if len(results.partitions) > 1:
+        return []
+    return [
+        (f"{name} in {folder}", name, [*results.of(method=name).mean_curve("ga").items()])
+        for name in answers.drawn(answers.ordered(results.usable))[:_METHODS]
+    ]
 
 
 def _seconds(histories: Iterable[History | None]) -> float | None:
@@ -277,7 +286,10 @@ def _seconds(histories: Iterable[History | None]) -> float | None:
 def _of_sweep(root: Path, directory: Directory) -> Entry:
     content = sweep_page.content(directory)
     ga, pa, epochs = content["accuracies"]
-    return _entry(
+    # Runs of points, and the final ones of several methods.
+    patterns = ("*", f"{SWEEP_RUNS}/*/*", f"{method_sweep.COMPARISON}/*")
+    runs = {run for each in patterns for run in directory.folders(f"{each}/seed_*/{METRICS}")}
+    entry = _entry(
         root,
         directory,
         SWEEP_TABLE,
@@ -287,7 +299,10 @@ def _of_sweep(root: Path, directory: Directory) -> Entry:
         ga=ga,
         pa=pa,
         epochs=epochs,
+        seconds=_seconds(comparison.history(directory, run) for run in sorted(runs)),
     )
+    entry.curves = _curves(entry.folder, content["finals"])
+    return entry
 
 
 _READ = {"run": _of_run, "comparison": _of_comparison, "sweep": _of_sweep}

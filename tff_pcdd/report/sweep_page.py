@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import glob
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +17,10 @@ from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import pages, settings_table, terms
 from tff_pcdd.report.site_table import Column, Row, Table
-from tff_pcdd.results import by_client, compared
+from tff_pcdd.results import by_client, compared, comparison
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory, number
-from tff_pcdd.results.runs import Results
+from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.settings import describe
 from tff_pcdd.studies.method_sweep import BEST, CALLS, COMPARISON, POINTS
 from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE, of_earlier
@@ -252,9 +253,22 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
             tables.mean([v for row in by_point.get(chosen, ()) if (v := number(row.get(key, "")))])
             for key in _FINAL
         ],
+        "finals": _chosen_runs(directory, chosen, by_point.get(chosen, ())),
         "what": what,
         "problems": directory.problems,
     }
+
+
+def _chosen_runs(directory: Directory, point: str, rows: Sequence[Mapping[str, str]]) -> Results:
+    """The runs of the chosen point, with their curves."""
+    found = []
+    for row in rows:
+        seed = row.get("seed", "")
+        folders = directory.folders(f"{glob.escape(point)}/seed_{glob.escape(seed)}/{CONFIG}")
+        load = functools.partial(comparison.history, directory, next(folders, None))
+        diverged, method = row.get("diverged") == "True", name_of(row.get("algorithm", "?"))
+        found.append(Result("", method, seed, diverged, {}, load_history=load))
+    return Results(found)
 
 
 def _worst_last(point: Point) -> tuple[bool, bool, float]:
@@ -413,6 +427,7 @@ def _methods(
         "all_points": Table([columns[0], Column("rounds", "rounds it has trained")], every),
         "first": "method",
         "accuracies": [leads.mean(key) for key in _FINAL],
+        "finals": final.results,
         # The method of these accuracies first.
         "what": text.listed(
             [name_of(m) for m in sorted(by_method, key=lambda m: m not in leads.methods)], 4

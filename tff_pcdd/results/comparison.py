@@ -62,7 +62,7 @@ def read(directory: Directory) -> Results:
                         f"{_titled(directory, folder, cells['algorithm'])} seed {cells['seed']}"
                     )
                     + where,
-                    load_history=functools.partial(_history, directory, folder),
+                    load_history=functools.partial(history, directory, folder),
                     load_findings=functools.partial(evidence.findings_of, folder, summary),
                 )
             )
@@ -156,7 +156,7 @@ def tuning(directory: Directory) -> Tuning:
     )
 
 
-def _history(directory: Directory, folder: Path | None) -> History | None:
+def history(directory: Directory, folder: Path | None) -> History | None:
     """The measurements of a run; None if its directory was not found, or cannot be read."""
     if folder is None:
         return None
