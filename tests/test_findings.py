@@ -769,6 +769,40 @@ def test_an_unlucky_last_value_of_pa_is_one():
     assert not found_of_pa({**curve, 30: 85.0}, 30), "within chance"
 
 
+def test_an_uneven_rise_asks_for_more_rounds():
+    """Of FedGELA on digits, with two classes for each of eight clients, after 10 rounds.
+
+    The line through rounds 4 to 10 rises by (Σ (t − 7) GA) / 28 = 100.1 / 28 points a round. The
+    same values with a plateau before the last round are unstable, and ask for smaller steps.
+    """
+    curve = [25.6, 32.3, 34.0, 47.6, 46.0, 56.3, 67.4, 58.5, 77.7, 59.1]
+    [found] = Run(curve, matrix([0.59] * 10)).found()
+    assert found.kind == "rising"
+    assert found.what == (
+        "GA was still rising, unevenly: by 3.6 points a round, although it is 59.1 % after the "
+        "last round, and was 77.7 % after round 9."
+    )
+    assert found.next == "Next: --rounds=20 (now 10)."
+    plateau = [25.6, 72.3, 74.0, 77.6, 76.0, 76.3, 77.4, 78.5, 77.7, 59.1]
+    [found] = Run(plateau, matrix([0.59] * 10)).found()
+    assert found.kind == "unstable"
+    assert found.next == "Next: --client_learning_rate=0.003 (now 0.01)."
+
+
+def test_advice_for_more_rounds_says_how_long_they_take():
+    longer = Finding.advised("rising", "A.", [Change("--rounds=60 (now 30)", ("rounds",), True)])
+    fewer = Finding.advised("falling", "A.", [Change("--rounds=12 (now 30)")])
+    other = Finding.advised("chance", "A.", [Change("--client_learning_rate=0.1 (now 0.3)")])
+    shown = [each.next for each in findings.with_times([longer, fewer, other], 4.0)]
+    # 30 rounds of 4 seconds.
+    assert shown == [
+        "Next: --rounds=60 (now 30, about 2 min 0 s more).",
+        "Next: --rounds=12 (now 30).",
+        "Next: --client_learning_rate=0.1 (now 0.3).",
+    ]
+    assert findings.with_times([longer], None) == [longer]
+
+
 def test_ga_that_falls_steadily_asks_for_fewer_rounds():
     """It rises to 80 % in round 10, and falls by half a point in each of 20 rounds."""
     run = Run([*np.linspace(40, 80, 10), *np.arange(79.5, 69.9, -0.5)], matrix([0.7] * 10))

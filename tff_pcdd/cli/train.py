@@ -59,7 +59,7 @@ def main(flags: Flags) -> None:
     if mark:
         print("† no global model: GA is the mean accuracy of the personal models on all test data")
     if found := evidence.findings_of(Path(output_dir), summary):
-        print(findings.printed(found))
+        print(findings.printed(findings.with_times(found, summary["seconds_per_round"])))
     if page is not None:
         print(page)
     if summary.get("diverged"):

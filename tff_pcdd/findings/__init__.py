@@ -26,6 +26,7 @@ from tff_pcdd.findings.finding import (
     are_recorded,
     printed,
     recorded,
+    with_times,
 )
 from tff_pcdd.findings.grids import (
     merged,
@@ -71,4 +72,5 @@ __all__ = [
     "re_trained_method",
     "read_point",
     "recorded",
+    "with_times",
 ]

@@ -46,7 +46,8 @@ class Advice:
         judged = len(losses) > 1 and not self._few
         # Larger steps would make it worse if the loss grows, or if the model has been much better.
         self._grows = judged and losses[-1] > losses[0]
-        self._collapsed = not self._few and bool(ga) and max(ga) - ga[-1] > DROP
+        fell = bool(ga) and max(ga) - ga[-1] > DROP
+        self._collapsed = fell and not self._few and "rising" not in kinds
         self._stands_still = judged and losses[-1] > (1 - STILL) * losses[0]
         self._breaks = bool(kinds & _BREAKS) or self._grows or self._collapsed
         self._too_large = bool(kinds & _TOO_LARGE) or self._breaks

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tff_pcdd import tables
+from tff_pcdd import tables, text
 from tff_pcdd.errors import shown
 
 # The key of the findings in summary.json.
@@ -25,6 +25,8 @@ _GRIDS = (
 )
 # What advice names besides settings of a run: flags of other programs, and another method's models.
 _NOT_OF_RUNS = {"personal_model", "grid", "algorithm"}
+
+_ROUNDS = re.compile(r"--rounds=(\d+) \(now (\d+)")
 
 # What stands before a change that may be made instead of the one before it, or after it.
 OR, THEN = ", or ", "; if that is not enough, "
@@ -139,6 +141,30 @@ def advised_once(found: Iterable[Finding]) -> list[Finding]:
         kept.append(finding._replace(next="", changes=()) if repeated else finding)
         said.add(finding.next)
     return kept
+
+
+def with_times(found: Iterable[Finding], seconds: float | None) -> list[Finding]:
+    """Findings whose advice to train longer says about how long that takes.
+
+    Args:
+        found: what was found.
+        seconds: the time of a round, of all runs that are continued; None if it is unknown.
+
+    Example:
+        >>> advice = Finding.advised("a", "A.", [Change("--rounds=60 (now 20)")])
+        >>> with_times([advice], 2.0)[0].next
+        'Next: --rounds=60 (now 20, about 1 min 20 s more).'
+    """
+
+    def timed(match: re.Match) -> str:
+        more = (int(match[1]) - int(match[2])) * (seconds or 0)
+        return (
+            f"{match[0]}, about {text.seconds(float(f'{more:.2g}'))} more" if more > 0 else match[0]
+        )
+
+    if seconds is None:
+        return [*found]
+    return [each._replace(next=_ROUNDS.sub(timed, each.next)) for each in found]
 
 
 def agreeing(found: Sequence[Finding], refused: Collection[str] = ()) -> list[Finding]:

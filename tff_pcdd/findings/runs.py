@@ -168,6 +168,7 @@ def _shape_of(
         return
     last, best = curve[-1], max(curve)
     number = usable[int(np.argmax(curve))]["round"]
+    points = [(row["round"], row[column]) for row in usable]
     width = max(2, round(WINDOW * len(curve)))
     late, before = np.array(curve[-width:]), np.array(curve[-2 * width : -width])
     gain = late.mean() - before.mean()
@@ -181,7 +182,7 @@ def _shape_of(
                 f"between {min(curve):.1f} and {best:.1f} %.",
                 advice.learn_more(),
             )
-    elif best - last > DROP and _falls([(row["round"], row[column]) for row in usable]):
+    elif best - last > DROP and _falls(points):
         yield Finding.advised(
             "falling",
             f"{heading} has been falling since round {number}: it was {best:.1f} % then, and is "
@@ -189,6 +190,14 @@ def _shape_of(
             advice.fewer_rounds(number),
         )
     elif best - last > DROP and best - last > ERRORS * test_error(evidence, best):
+        if (rise := _rises(points)) is not None:
+            yield Finding.advised(
+                "rising",
+                f"{heading} was still rising, unevenly: by {rise:.1f} points a round, although it "
+                f"is {last:.1f} % after the last round, and was {best:.1f} % after round {number}.",
+                advice.more_rounds(),
+            )
+            return
         yield Finding.advised(
             "unstable",
             f"{heading} is {last:.1f} % after the last round, and was {best:.1f} % after round "
@@ -206,16 +215,27 @@ def _shape_of(
 
 def _falls(points: Sequence[tuple[float, float]]) -> bool:
     """Whether a curve falls from its best point on: the slope of its line is more than chance."""
+    first = int(np.argmax([value for _, value in points]))
+    slope, error = _line(points[first:])
+    return slope < 0 and -slope > ERRORS * error
+
+
+def _rises(points: Sequence[tuple[float, float]]) -> float | None:
+    """The slope of the line through the last two thirds of a curve; None if it may be chance."""
+    slope, error = _line(points[len(points) // 3 :])
+    return slope if slope > ERRORS * error else None
+
+
+def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The slope of the line through points and its standard error; no slope of too few points."""
+    if len(points) < LEAST_FALLING:
+        return 0.0, 0.0
     rounds, values = np.array(points, float).T
-    first = int(np.argmax(values))
-    rounds, values = rounds[first:] - rounds[first:].mean(), values[first:]
-    if len(values) < LEAST_FALLING:
-        return False
+    rounds = rounds - rounds.mean()
     squares = rounds @ rounds
     slope = (rounds @ values) / squares
     rest = values - values.mean() - slope * rounds
-    error = math.sqrt(rest @ rest / (len(values) - 2) / squares)
-    return bool(slope < 0 and -slope > ERRORS * error)
+    return float(slope), math.sqrt(rest @ rest / (len(values) - 2) / squares)
 
 
 def _mean_test_error(evidence: Evidence, accuracy: float) -> float:

@@ -12,7 +12,7 @@ LEAST_POINTS, WINDOW = 5, 0.2
 # difference of all points that is none; an accuracy from which a flat curve has no room to rise;
 # and a distance from the best round that makes the last one unlucky.
 RISE, FLAT, HIGH, DROP = 2.0, 1.0, 90.0, 5.0
-# From so many points on, the best one included, a curve may be said to fall steadily.
+# From so many points on, a curve has a slope, and may be said to fall or rise steadily.
 LEAST_FALLING = 4
 # With fewer seeds, more of them are advised where results cannot be told apart.
 FEW_SEEDS = 5

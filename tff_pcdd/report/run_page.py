@@ -97,7 +97,8 @@ def _findings(
 ) -> list[Finding]:
     """The findings of a run, which need not be finished."""
     if summary:
-        return [*findings.of_run(settings, summary, history, answered)]
+        found = findings.of_run(settings, summary, history, answered)
+        return findings.with_times(found, summary.get("seconds_per_round"))
     computed = history[-1]["round"] if len(history) else 0
     what = (
         f"The run is not finished: round {computed} of {settings.get('rounds')} was recorded last."

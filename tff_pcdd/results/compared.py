@@ -71,7 +71,10 @@ def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
         *_epochs(results),
         *answers.agreeing(found, results, tuning),
     ]
-    return Compared(results, settings, clients, answered, findings.advised_once(agreed))
+    # A sweep would train its points for longer, too.
+    times = [] if tuning.settings else results.values("seconds_per_round")
+    timed = findings.with_times(findings.advised_once(agreed), sum(times) or None)
+    return Compared(results, settings, clients, answered, timed)
 
 
 def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[Finding]:
