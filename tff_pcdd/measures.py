@@ -233,7 +233,7 @@ def without_global_model(measure: Measure) -> Measure:
 # The columns of the table of accuracies.
 TABLE = ("ga_final", "ga_second_half", "pa_before_final", "pa_before_masked_final", "pa_final")
 # Further ones if samples were held out.
-_AT_BEST = {
+AT_BEST = {
     "va_best": "VA, global, best round",
     "ga_at_best_round": "GA there",
     "pa_at_best_round": "PA after, there",
@@ -254,8 +254,8 @@ def heading(key: str) -> str:
         >>> heading("ga_final"), heading("ga_second_half"), heading("worst_class_ga_final")
         ('GA', 'GA, 2nd half', 'worst_class, GA')
     """
-    if key in _AT_BEST:
-        return _AT_BEST[key]
+    if key in AT_BEST:
+        return AT_BEST[key]
     if key == "ga_second_half":
         return "GA, 2nd half"
     return of_key(key).heading
@@ -291,7 +291,7 @@ def tabled(keys: Iterable[str]) -> list[str]:
     """
     keys = list(keys)
     shown = [each.final for each in further(keys) if not each.name.endswith("_pa_before")]
-    return [*TABLE, *shown, *(_AT_BEST if "best_round" in keys else ())]
+    return [*TABLE, *shown, *(AT_BEST if "best_round" in keys else ())]
 
 
 def best_rounds() -> dict[str, str]:

@@ -9,6 +9,7 @@ from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
 from tests.report.directories import make_run
 from tests.studies.made_runs import replace_training
+from tff_pcdd import measures
 from tff_pcdd.errors import SettingError, WriteError
 from tff_pcdd.report import comparison_page
 from tff_pcdd.results import answers
@@ -47,6 +48,11 @@ def table(text):
     assert len({len(line) for line in text.splitlines()}) == 1
     head, *body = table_rows(text)
     return [dict(zip(head, line, strict=True)) for line in body]
+
+
+def section(text, title):
+    """The rows of the table below a heading."""
+    return table(text.partition(f"{title}\n\n")[2].partition("\n\n")[0])
 
 
 def runs_of(results, folder=None):
@@ -249,7 +255,7 @@ def test_metrics_have_columns_of_their_own(tmp_path):
         )
         for method, summary in summaries.items()
     ]
-    rows = table(comparison_tables.accuracies(runs))
+    rows = section(comparison_tables.document(runs), "### Further measures")
     assert [row["balanced, GA"] for row in rows] == ["–", "1.2"]
     # Columns follow from the summaries, so a value that no run has makes none.
     assert not any(heading.startswith("balanced, PA") for heading in rows[0])
@@ -257,16 +263,41 @@ def test_metrics_have_columns_of_their_own(tmp_path):
     assert [row["half, GA"] for row in rows] == ["50.0", "–"]
 
 
-def test_columns_of_the_round_that_validation_chose():
+def test_columns_of_the_round_that_validation_chose(tmp_path):
+    write_curve(tmp_path, [30])
     results = {
         "fedavg": [{"ga_final": 50.0, "best_round": 2, "va_best": 61.0, "ga_at_best_round": 60.0}],
         "fedmr": [{"ga_final": 55.0, "best_round": 4, "va_best": 62.0, "ga_at_best_round": 58.0}],
     }
-    rows = table(comparison_tables.accuracies(runs_of(results)))
+    text = comparison_tables.document(runs_of(results, tmp_path))
+    rows = section(text, "### Best round on held-out samples")
     assert [row["GA there"] for row in rows] == ["**60.0**", "58.0"]
     assert [row["VA, global, best round"] for row in rows] == ["61.0", "**62.0**"]
-    assert [row["PA after, there"] for row in rows] == ["–", "–"]
-    assert "GA there" not in comparison_tables.accuracies(runs_of({"fedavg": [{"ga_final": 1.0}]}))
+    assert "PA after, there" not in rows[0], "no run has it"
+    plain = runs_of({"fedavg": [{"ga_final": 1.0}]}, tmp_path)
+    assert "GA there" not in comparison_tables.document(plain)
+
+
+def test_no_table_has_more_columns_than_can_be_read(tmp_path):
+    """Ten; what all methods share is a line. The csv file has all columns."""
+    write_curve(tmp_path, [30])
+    every = dict.fromkeys(measures.TABLE, 50.0) | {"personal_epochs": 5}
+    every |= {"best_round": 2, "va_best": 61.0, "ga_at_best_round": 60.0, "pa_at_best_round": 70.0}
+    every |= {
+        f"{name}_{model}_final": 40.0 for name in ("balanced", "f1") for model in ("ga", "pa")
+    }
+    both = {name: [every] for name in ("fedavg", "local")}
+    text = comparison_tables.document(runs_of(both, tmp_path))
+    headings = [line for line in text.splitlines() if line.startswith("| method")]
+    assert len(headings) == 5
+    assert max(line.count("|") for line in headings) - 1 <= 10
+    assert "PA epochs: 5." in text
+    assert "PA epochs |" not in text
+    less = {**every, "personal_epochs": 1}
+    text = comparison_tables.document(runs_of({"fedavg": [every], "local": [less]}, tmp_path))
+    rows = section(text, "### Accuracy")
+    assert [row["PA epochs"] for row in rows] == ["5", "1"]
+    assert "PA epochs:" not in text
 
 
 def write_curve(folder, values):

@@ -102,6 +102,15 @@ def document(runs: Sequence[StudyRun], found: Sequence[Finding] = ()) -> str:
         parts += ["## All partitions", overview(partitions)]
     for partition, group in partitions.items():
         parts += [f"## {partition}", "### Accuracy", accuracies(group)]
+        epochs = {*_epochs(group).values()}
+        if len(epochs) == 1 and epochs != {tables.NO_VALUE}:
+            parts += [f"PA epochs: {epochs.pop()}."]
+        keys = measures.tabled(_keys(group))[len(measures.TABLE) :]
+        at_best = [key for key in keys if key in measures.AT_BEST]
+        if at_best:
+            parts += ["### Best round on held-out samples", accuracies(group, at_best)]
+        if others := [key for key in keys if key not in at_best]:
+            parts += ["### Further measures", accuracies(group, others)]
         if by_heads := heads_and_groups(group):
             parts += [HEADS_TITLE, by_heads]
         if by_rounds := rounds_to_accuracy(group):
@@ -173,31 +182,45 @@ def overview(partitions: Mapping[str, Sequence[StudyRun]]) -> str:
     return tables.table([["method", *columns], *body])
 
 
-def accuracies(runs: Sequence[StudyRun]) -> str:
-    """Mean ± sample standard deviation of every accuracy, of runs of one partition."""
+def accuracies(runs: Sequence[StudyRun], keys: Sequence[str] = measures.TABLE) -> str:
+    """Mean ± sample standard deviation of accuracies, of runs of one partition.
+
+    Args:
+        runs: the runs.
+        keys: of summary.json. Of those that no run has, only GA has a column; beside the main
+            accuracies stands what is over training alone, and PA epochs if methods differ in them.
+    """
     groups = by_method(runs)
     results = {method: results_of(group) for method, group in groups.items()}
-    unranked, columns = baselines(runs), []
-    keys = measures.tabled(_keys(runs))
-    for key in keys:
+    unranked, columns = baselines(runs), {}
+    for key, heading in measures.headings(*keys).items():
         values = {method: found.values(key) for method, found in results.items()}
+        if key != "ga_final" and not any(values.values()):
+            continue
         if not tables.is_own(key):
-            columns.append(tables.mark_best(values, unranked))
+            columns[heading] = tables.mark_best(values, unranked)
         else:
-            columns.append({name: tables.cell(key, column) for name, column in values.items()})
-    headings_shown = [*measures.headings(*keys).values()]
-    if differences := results_of(runs).over_local():
-        headings_shown.append("PA over local")
-        columns.append({name: tables.gains(differences.get(name, [])) for name in groups})
-    lines = [["method", *headings_shown, "PA epochs", "seeds"]]
-    for method, group in groups.items():
-        seeds = tables.count(
-            sum(run.usable for run in group), len(group), sum(run.diverged for run in group)
-        )
-        epochs = tables.number(results[method].values("personal_epochs"), "d")
-        cells = [column[method] for column in columns]
-        lines.append([_name(method, group), *cells, epochs, seeds])
-    return tables.table(lines)
+            columns[heading] = {name: tables.cell(key, column) for name, column in values.items()}
+    if keys == measures.TABLE:
+        if differences := results_of(runs).over_local():
+            gains = {name: tables.gains(differences.get(name, [])) for name in groups}
+            columns["PA over local"] = gains
+        if len({*(epochs := _epochs(runs)).values()}) > 1:
+            columns["PA epochs"] = epochs
+    columns["seeds"] = {
+        method: tables.count(len(found.usable), len(groups[method]), len(found.diverged))
+        for method, found in results.items()
+    }
+    body = [[_name(m, group), *(c[m] for c in columns.values())] for m, group in groups.items()]
+    return tables.table([["method", *columns], *body])
+
+
+def _epochs(runs: Sequence[StudyRun]) -> dict[str, str]:
+    """After how many local epochs PA of each method is measured."""
+    return {
+        method: tables.number(results_of(group).values("personal_epochs"), "d")
+        for method, group in by_method(runs).items()
+    }
 
 
 def _keys(runs: Sequence[StudyRun]) -> list[str]:
@@ -322,16 +345,15 @@ ACCURACY = """\
 GA: accuracy of the global model on the whole test set, after the last round and averaged over the
 second half of the rounds. A method marked † has no global model; its GA is the mean over clients of
 each personal model's accuracy on the whole test set. PA: mean over clients of the personal model's
-accuracy on the client's own test part, before any local step, and after local training for the
-number of epochs in column "PA epochs" (methods without personal models of their own fine-tune the
-global model). Own classes: the prediction is restricted to the classes that the client trains on,
-for every method. With 0 PA epochs there is no local training, so both PA are equal. VA, global: as
-GA, on the samples that all clients held out from training: the accuracy of the global model, or for
-a method marked †, the mean over clients of each personal model's accuracy on all of them; its best
-round is the one in which it is highest. Accuracies in %, mean ± sample standard deviation over
-seeds (n - 1 in the denominator; with one seed there is none). The best value of a column is bold,
-the second best underlined; equal values and baselines are not marked. Nothing was chosen on test
-data."""
+accuracy on the client's own test part, before any local step, and after local training for so many
+PA epochs (methods without personal models of their own fine-tune the global model). Own classes:
+the prediction is restricted to the classes that the client trains on, for every method. With 0 PA
+epochs there is no local training, so both PA are equal. VA, global: as GA, on the samples that all
+clients held out from training: the accuracy of the global model, or for a method marked †, the mean
+over clients of each personal model's accuracy on all of them; its best round is the one in which it
+is highest. Accuracies in %, mean ± sample standard deviation over seeds (n - 1 in the denominator;
+with one seed there is none). The best value of a column is bold, the second best underlined; equal
+values and baselines are not marked. Nothing was chosen on test data."""
 
 OVER_LOCAL = """\
 PA over local: by how much PA after exceeds that of the method local, in percentage points; the mean
