@@ -24,6 +24,8 @@ from tff_pcdd.report import (
 )
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.settings import describe
+from tff_pcdd.studies import comparison_tables, method_sweep_tables
+from tff_pcdd.studies.study import StudyRun
 
 _VOID = {"meta", "img", "br", "input", "link", "hr", "col"}
 _SHAPES = {"path"}
@@ -199,6 +201,28 @@ def test_groups_heads_metrics_and_columns_of_ones_own_are_shown(tmp_path):
     }
     assert heads["GA"] == "#000000"
     assert heads["GA with head ssec"] != "#000000"
+
+
+def test_groups_of_few_test_samples_are_pointed_out(tmp_path):
+    """Of 200 training samples, two classes hold 75 % and the next one 95 %."""
+    make_run(tmp_path, clients=("north", "south"))
+    header = "client,train_samples,test_samples,ga,warning,train_a,train_b,train_c,train_d\n"
+    rows = "north,160,9,50,,90,30,30,10\nsouth,40,9,50,,10,30,0,0\n"
+    (tmp_path / "clients.csv").write_text(header + rows)
+    whole = np.diag([200, 120, 90, 20])
+    np.savez(tmp_path / "confusion.npz", **{"class_names": np.array([*"abcd"]), "global": whole})
+    assert "In GA: " not in " ".join(page(run_dir=tmp_path).texts), "no groups"
+    add_columns(tmp_path, ga_many=61.0, ga_medium=5.0, ga_few=1.0)
+    said = (
+        "In GA: many 2 classes with 320 test samples, medium 1 class with 90 test samples, few 1 "
+        "class with 20 test samples. Too little to tell methods apart: medium, few."
+    )
+    assert said in page(run_dir=tmp_path).texts
+    config = ExperimentConfig.from_settings()
+    summary = {"ga_final": 50.0, "ga_many_final": 61.0, "ga_few_final": 1.0}
+    runs = [StudyRun(config, tmp_path, summary=summary)]
+    assert said in comparison_tables.document(runs)
+    assert said in method_sweep_tables.document(config, [], runs, "va", [], [], "all")
 
 
 def test_recall_by_class_starts_with_the_largest_class(run):

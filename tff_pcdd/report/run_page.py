@@ -74,6 +74,9 @@ def content(directory: Directory) -> dict[str, Any]:
         ),
         "holdings": matrices.who_holds_what(held) if held and held.classes else None,
         "curves": _curves(history, held),
+        "group_sizes": evidence.group_sizes(held, answered)
+        if {*measures.GROUPS} & {*summary}
+        else "",
         "recalls": _recalls(held, answered)[: site_table.MOST],
         "has_global": answered.of_global is not None,
         "command": settings_table.command(settings),

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import findings
+from tff_pcdd import data, findings, text
 from tff_pcdd.findings import Evidence, Finding
 from tff_pcdd.results import by_client, confusion
 from tff_pcdd.results.by_client import Sites
 from tff_pcdd.results.confusion import Confusion
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.training.file_names import CLIENTS, CONFIG, CONFUSION, METRICS
+
+# With fewer test samples, the standard error of an accuracy may be more than five points.
+_FEW_SAMPLES = 100
 
 
 def read(directory: Directory) -> Evidence:
@@ -28,6 +31,34 @@ def of(held: Sites | None, found: Confusion | None) -> Evidence:
     if found is None:
         return Evidence(clients=clients)
     return Evidence(found.classes, found.of_global, found.of_clients, clients)
+
+
+def group_sizes_of(folder: Path) -> str:
+    """As `group_sizes`, of the run in a directory."""
+    directory = Directory(folder, compared=False)
+    return group_sizes(directory.attempt(CLIENTS, by_client.read, directory), read(directory))
+
+
+def group_sizes(held: Sites | None, answered: Evidence) -> str:
+    """What GA on the many, medium and few classes is measured on, in words; empty if unknown.
+
+    Args:
+        held: what the clients of a run hold.
+        answered: what its models answer.
+    """
+    found = answered.of_global
+    if held is None or found is None or len(found) != len(held.classes):
+        return ""
+    groups = data.class_groups(held.counts.sum(axis=0))._asdict()
+    tested = {name: int(found[own].sum()) for name, own in groups.items() if len(own)}
+    sizes = [
+        f"{name} {text.plural(len(groups[name]), 'class')} with "
+        f"{text.plural(number, 'test sample')}"
+        for name, number in tested.items()
+    ]
+    small = [name for name, n in tested.items() if len(groups[name]) == 1 or n < _FEW_SAMPLES]
+    noise = f" Too little to tell methods apart: {text.listed(small)}." if small else ""
+    return f"In GA: {text.listed(sizes)}.{noise}"
 
 
 def findings_of(folder: Path | None, summary: Mapping[str, Any]) -> list[Finding]:

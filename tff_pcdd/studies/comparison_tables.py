@@ -10,7 +10,7 @@ from typing import Any
 from tff_pcdd import findings, measures, methods, tables
 from tff_pcdd.findings import Finding
 from tff_pcdd.measures import PARTS
-from tff_pcdd.results import answers
+from tff_pcdd.results import answers, evidence
 from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.runs import Results
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, by_partition, results_of
@@ -112,7 +112,7 @@ def document(runs: Sequence[StudyRun], found: Sequence[Finding] = ()) -> str:
         if others := [key for key in keys if key not in at_best]:
             parts += ["### Further measures", accuracies(group, others)]
         if by_heads := heads_and_groups(group):
-            parts += [HEADS_TITLE, by_heads]
+            parts += [HEADS_TITLE, by_heads, *group_sizes(group)]
         if by_rounds := rounds_to_accuracy(group):
             parts += [ROUNDS_TITLE, by_rounds]
         parts += ["### Cost", costs(group)]
@@ -269,6 +269,13 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
     cells = [tables.mark_best(column, unranked) for column in columns.values()]
     body = [[name, *(column[name] for column in cells)] for name in rows]
     return tables.table([["method", *columns], *body])
+
+
+def group_sizes(runs: Sequence[StudyRun]) -> list[str]:
+    """A line about the sizes of the many, medium and few classes, where runs have such groups."""
+    if not {*measures.GROUPS} & {*_keys(runs)}:
+        return []
+    return [*filter(None, (evidence.group_sizes_of(run.folder) for run in runs if run.usable))][:1]
 
 
 def _further_heads(results: Results) -> list[str]:

@@ -101,6 +101,7 @@ def document(
         parts += [
             f"## Results with the chosen settings, seeds {_seeds(run.config for run in runs)}",
             results(runs, criterion),
+            *comparison_tables.group_sizes(runs),
             comparison_tables.ACCURACY,
             "GA - FedAvg's: the mean over seeds of the difference "
             "between runs with the same seed, in percentage points. MB: what all clients send and "
