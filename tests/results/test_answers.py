@@ -508,3 +508,9 @@ def test_long_names_that_differ_at_their_end_are_different_clients(tmp_path):
     table = site_table.of_comparison(clients, ["fedgela"])
     assert [row.cells[1][1] for row in table.rows] == [40.0, 100.0]
     assert max(len(row.name) for row in table.rows) < 90
+
+
+def test_no_interval_is_wider_than_what_accuracies_can_differ_by():
+    """Of 4.0 and 63.6 points, Student's interval is 33.8 ± 12.706 · 29.8."""
+    shown = gain([4.0, 63.6]).over("fedavg")
+    assert shown == "+33.8 (95 % interval −100.0 to +100.0) over fedavg"

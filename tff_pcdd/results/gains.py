@@ -61,6 +61,8 @@ class Gain(NamedTuple):
         Example:
             >>> Gain(8.94, 10.0, 3).shown, Gain(-2.0, None, 1).shown
             ('+8.9 (95 % interval −1.1 to +18.9)', '−2.0 (a single difference)')
+            >>> Gain(50.0, 61.4, 3).shown  # No two accuracies differ by more than 100 points.
+            '+50.0 (95 % interval −11.4 to +100.0)'
             >>> Gain(3.0, 0.0, 3).shown
             '+3.0 (3 equal differences, which give no interval)'
         """
@@ -110,7 +112,8 @@ class Gain(NamedTuple):
             return f"{self.units} equal differences of one test sample"
         if tables.is_equal(self.half, 0.0):
             return f"{self.units} equal differences, which give no interval"
-        low, high = (text.signed(self.mean + sign * self.half) for sign in (-1, 1))
+        ends = (self.mean - self.half, self.mean + self.half)
+        low, high = (text.signed(min(100.0, max(-100.0, end))) for end in ends)
         return f"{100 * CONFIDENCE:.0f} % interval {low} to {high}"
 
 
