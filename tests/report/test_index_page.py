@@ -232,6 +232,12 @@ def test_the_table_for_the_terminal_is_narrow_and_has_local_times(root, zone, da
     assert date in compared
 
 
+def test_the_page_says_what_its_times_are(root):
+    """They are sums over the runs of a comparison, and less than its program takes."""
+    text = write_index(root).path.read_text()
+    assert "Time is that of training in all of its runs, without evaluations." in text
+
+
 def test_the_terminal_says_whose_accuracies_are_shown(root):
     says = "GA and PA: of a comparison or a sweep of several methods, those of its method"
     entries = index_page.content(root)["entries"]
