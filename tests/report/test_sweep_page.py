@@ -3,6 +3,7 @@
 import csv
 import json
 import pathlib
+import re
 import shlex
 
 import pytest
@@ -73,6 +74,16 @@ def test_a_sweep_over_settings(tmp_path):
     top = " ".join(shown[: shown.index("Chosen: ")].split())
     assert "VA : accuracy on samples that clients held out from training; GA : " in top
     assert "P10C2 : 10 clients, each with training samples of 2 classes." in top
+
+
+@pytest.mark.parametrize("make", [make_sweep, make_method_sweep])
+def test_links_to_sections_have_the_names_of_their_headings(tmp_path, make):
+    make(tmp_path)
+    text = write_report(sweep_dir=tmp_path).path.read_text()
+    named = dict(re.findall(r'<li><a href="#(\w+)">([^<]+)</a>', text))
+    headings = dict(re.findall(r'<h2 id="(\w+)">([^<]+)</h2>', text))
+    assert named == {anchor: headings[anchor] for anchor in named}
+    assert len(named) == 2
 
 
 def test_points_that_lie_too_near_for_the_held_out_samples(tmp_path):

@@ -248,6 +248,7 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         "flags": flags.splitlines(),
         "link": "",
         "all_points": None,
+        "points_title": "Points of the grid",
         "first": "settings",
         "accuracies": [
             tables.mean([v for row in by_point.get(chosen, ()) if (v := number(row.get(key, "")))])
@@ -424,6 +425,7 @@ def _methods(
         ],
         "flags": [],
         "link": pages.address(report, page) if report.is_file() else "",
+        "points_title": "Chosen settings",
         "all_points": Table([columns[0], Column("rounds", "rounds it has trained")], every),
         "first": "method",
         "accuracies": [leads.mean(key) for key in _FINAL],

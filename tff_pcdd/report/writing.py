@@ -236,5 +236,5 @@ def _comparison(directory: Directory, page: Path) -> str:
 
 def _sweep(directory: Directory, page: Path) -> str:
     values = sweep_page.content(directory, page)
-    sections = [("chosen", "Chosen"), ("points", "Points")]
+    sections = [("chosen", "Answer"), ("points", values["points_title"])]
     return pages.render("sweep.html", {**values, "sections": sections})
