@@ -129,7 +129,8 @@ def of_curves(owners: Sequence[str]) -> list[Style]:
         >>> [style.dashes for style in of_curves(["fedgela", "fedavg", "fedgela"])]
         [(), (), (7, 4)]
     """
-    first, found = of_methods(owners), []
+    first = of_methods(owners)
+    found: list[Style] = []
     for name in owners:
         style, used = first[name], {*found, *(first[other] for other in {*owners} - {name})}
         every = [style, *(style._replace(dashes=dashes) for dashes in DASHES)]
