@@ -188,7 +188,7 @@ def _with_settings(
     path: Path, directory: Directory, results: Sequence[Result]
 ) -> list[tuple[Result, Mapping[str, Any]]]:
     """All final runs with their settings."""
-    found = comparison.settings(directory, results)
+    found = comparison.settings(results)
     if len(found) < len(results):
         lost = next((result.label for result in results if result.folder is None), None)
         reason = f"the directory of {lost} is missing" if lost else directory.damaged()[0]

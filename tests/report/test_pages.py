@@ -22,6 +22,7 @@ from tff_pcdd.report import (
     write_index,
     write_report,
 )
+from tff_pcdd.results import compared
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.settings import describe
 from tff_pcdd.studies import comparison_tables, method_sweep_tables
@@ -303,6 +304,17 @@ def test_commands_can_be_pasted(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(clone / ".venv/bin/python"))
     shown = settings_table.command({"algorithm": "fedavg"})
     assert shown.startswith(".venv/bin/python -m tasks.train ")
+
+
+def test_a_page_reads_the_settings_of_each_run_once(tmp_path, monkeypatch):
+    make_comparison(tmp_path, algorithms=("fedavg", "fedgela"), seeds=(0, 1))
+    opened, read_json = [], Directory.json
+    monkeypatch.setattr(
+        Directory, "json", lambda self, name: [opened.append(name), read_json(self, name)][1]
+    )
+    assert len(compared.read(Directory(tmp_path)).settings) == 4
+    names = [name for name in opened if name.endswith("/config.json")]
+    assert len(names) == len({*names}) == 4
 
 
 def test_labels_of_runs_name_their_head_calibration(tmp_path):

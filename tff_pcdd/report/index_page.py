@@ -246,7 +246,7 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
     results = comparison.read(directory)
     order = [name for name in answers.ordered(results) if results.of(method=name).usable]
     found = {run.method: run for run in reversed(results) if run.folder is not None}
-    known = comparison.settings(directory, [found[name] for name in order if name in found])
+    known = comparison.settings([found[name] for name in order if name in found])
     titles = {run.method: _names(settings)[0] for run, settings in known}
     several = len(results.partitions) > 1
     best = results.of(method=order[0]) if order and not several else None

@@ -236,7 +236,7 @@ def _comparison_in(path: Path) -> Path:
 
 def _name(directory: Directory, results: Sequence[Result], partition: str) -> str:
     """The data and the partition, from the settings of a run if its directory is there."""
-    for _, settings in comparison.settings(directory, results)[:1]:
+    for _, settings in comparison.settings(results)[:1]:
         config = settings_table.configuration(settings)
         if config is not None:
             return config.data.identify()

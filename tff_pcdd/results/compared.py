@@ -54,7 +54,7 @@ def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
         DamagedFileError: it is damaged.
     """
     results = comparison.read(directory)
-    settings = comparison.settings(directory, results)
+    settings = comparison.settings(results)
     lost = {(run.partition, run.method, run.seed) for run in results.diverged}
     every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
     clients = [site for site in every if site.run not in lost]

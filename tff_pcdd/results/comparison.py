@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ def read(directory: Directory) -> Results:
             where = f" ({name_of(cells['partition'])})" if several else ""
             digest = cells.get("config_digest", "")
             folder, summary = found.get(digest, (None, {}))
+            read = None if folder is None else _json(directory, folder, CONFIG)
+            titled = _titled(read or {}, cells["algorithm"])
             skipped = {"partition", "algorithm", "config_digest", "diverged"}
             results.append(
                 Result(
@@ -58,10 +60,8 @@ def read(directory: Directory) -> Results:
                     digest=digest,
                     folder=folder,
                     # As programs name it.
-                    name=name_of(
-                        f"{_titled(directory, folder, cells['algorithm'])} seed {cells['seed']}"
-                    )
-                    + where,
+                    name=name_of(f"{titled} seed {cells['seed']}") + where,
+                    settings=read,
                     load_history=functools.partial(history, directory, folder),
                     load_findings=functools.partial(evidence.findings_of, folder, summary),
                 )
@@ -69,14 +69,17 @@ def read(directory: Directory) -> Results:
     return Results(results)
 
 
-def _titled(directory: Directory, folder: Path | None, method: str) -> str:
+def _json(directory: Directory, folder: Path, file: str) -> dict[str, Any] | None:
+    """An object in the directory of a run; None if it cannot be read."""
+    name = (folder / file).relative_to(directory.path).as_posix()
+    return directory.attempt(name, directory.json, name)
+
+
+def _titled(settings: Mapping[str, Any], method: str) -> str:
     """The name of a method, with the head calibration of a run unless it implies one."""
-    settings = {}
-    if folder is not None and not is_known(method, "head_calibration", False):
-        name = (folder / CONFIG).relative_to(directory.path).as_posix()
-        settings = directory.attempt(name, directory.json, name) or {}
     calibration = settings.get("head_calibration") or "none"
-    return method if calibration == "none" else f"{method} with {calibration}"
+    implied = is_known(method, "head_calibration", False)
+    return method if implied or calibration == "none" else f"{method} with {calibration}"
 
 
 def _number(cell: str) -> float | None:
@@ -92,8 +95,7 @@ def _summaries(directory: Directory) -> dict[str, tuple[Path, Mapping[str, Any]]
     found: dict[str, tuple[Path, Mapping[str, Any]]] = {}
     for pattern in _FOLDERS:
         for folder in directory.folders(pattern):
-            name = (folder / SUMMARY).relative_to(directory.path).as_posix()
-            summary = directory.attempt(name, directory.json, name) or {}
+            summary = _json(directory, folder, SUMMARY) or {}
             found[str(summary.get("config_digest"))] = folder, summary
     return found
 
@@ -109,18 +111,9 @@ def left_out(directory: Directory, results: Sequence[Result]) -> list[str]:
     ]
 
 
-def settings(
-    directory: Directory, results: Sequence[Result]
-) -> list[tuple[Result, Mapping[str, Any]]]:
+def settings(results: Iterable[Result]) -> list[tuple[Result, Mapping[str, Any]]]:
     """The runs whose directories were found, with their settings."""
-    found: list[tuple[Result, Mapping[str, Any]]] = []
-    for result in results:
-        if result.folder is not None:
-            name = (result.folder / CONFIG).relative_to(directory.path).as_posix()
-            settings = directory.attempt(name, directory.json, name)
-            if settings is not None:
-                found.append((result, settings))
-    return found
+    return [(result, result.settings) for result in results if result.settings is not None]
 
 
 def by_data(

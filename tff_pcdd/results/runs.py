@@ -37,6 +37,7 @@ class Result:
         digest: the hash of its settings.
         folder: its directory; None if that was not found.
         name: its name in lists; by default method, seed and partition.
+        settings: its flat settings; None if they were not found.
         load_history: reads its measurements by round, see `history`.
         load_findings: reads its findings, see `findings`.
     """
@@ -49,6 +50,7 @@ class Result:
     digest: str = ""
     folder: Path | None = None
     name: str = ""
+    settings: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
     load_history: Callable[[], History | None] = dataclasses.field(
         default=lambda: None, compare=False
     )
