@@ -71,14 +71,13 @@ def summary_table(runs: Sequence[StudyRun]) -> str:
     for method in [*order, *(name for name in groups if name not in order)]:
         own, group = results.of(method=method), groups[method]
         gains = [] if method == BASELINE else own.gains(fedavg, "ga_final")
-        seeds = tables.count(len(own.usable), len(group), len(own.diverged))
         lines.append(
             [
                 _name(method, group),
                 *(tables.spread(own.values(key), 1) for key in keys),
                 tables.gains(gains),
                 tables.gains(over_local.get(method, [])),
-                seeds,
+                seeds(group),
             ]
         )
     empty = [i for i in (4, 5) if all(line[i] == tables.NO_VALUE for line in lines[1:])]
@@ -191,28 +190,42 @@ def accuracies(runs: Sequence[StudyRun], keys: Sequence[str] = measures.TABLE) -
             accuracies stands what is over training alone, and PA epochs if methods differ in them.
     """
     groups = by_method(runs)
-    results = {method: results_of(group) for method, group in groups.items()}
-    unranked, columns = baselines(runs), {}
-    for key, heading in measures.headings(*keys).items():
-        values = {method: found.values(key) for method, found in results.items()}
-        if key != "ga_final" and not any(values.values()):
-            continue
-        if not tables.is_own(key):
-            columns[heading] = tables.mark_best(values, unranked)
-        else:
-            columns[heading] = {name: tables.cell(key, column) for name, column in values.items()}
+    columns = columns_of(runs, measures.headings(*keys), always="ga_final")
     if keys == measures.TABLE:
         if differences := results_of(runs).over_local():
             gains = {name: tables.gains(differences.get(name, [])) for name in groups}
             columns["PA over local"] = gains
         if len({*(epochs := _epochs(runs)).values()}) > 1:
             columns["PA epochs"] = epochs
-    columns["seeds"] = {
-        method: tables.count(len(found.usable), len(groups[method]), len(found.diverged))
-        for method, found in results.items()
-    }
+    columns["seeds"] = {method: seeds(group) for method, group in groups.items()}
     body = [[_name(m, group), *(c[m] for c in columns.values())] for m, group in groups.items()]
     return tables.table([["method", *columns], *body])
+
+
+def columns_of(
+    runs: Sequence[StudyRun], headings: Mapping[str, str], always: str = ""
+) -> dict[str, dict[str, str]]:
+    """The cells of columns by heading and method, the best ones marked.
+
+    Args:
+        runs: of one partition.
+        headings: by key of summary.json; a key that no run has gives no column.
+        always: a key that gives one.
+    """
+    unranked, found = baselines(runs), {}
+    results = {method: results_of(group) for method, group in by_method(runs).items()}
+    for key, heading in headings.items():
+        values = {method: own.values(key) for method, own in results.items()}
+        if key == always or any(values.values()):
+            cells = {name: tables.cell(key, each) for name, each in values.items()}
+            found[heading] = cells if tables.is_own(key) else tables.mark_best(values, unranked)
+    return found
+
+
+def seeds(runs: Sequence[StudyRun]) -> str:
+    """How many runs of a method have results, and how many have diverged."""
+    own = results_of(runs)
+    return tables.count(len(own.usable), len(runs), len(own.diverged))
 
 
 def _epochs(runs: Sequence[StudyRun]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from tff_pcdd.findings import Finding
 from tff_pcdd.results import by_client
 from tff_pcdd.results.runs import Results
 from tff_pcdd.studies import comparison_tables
-from tff_pcdd.studies.study import StudyRun, baselines, by_method, results_of
+from tff_pcdd.studies.study import StudyRun, by_method, results_of
 from tff_pcdd.studies.sweeps import NOTES
 from tff_pcdd.studies.tuning import WHY_STOPPED, Tuned, known_score
 from tff_pcdd.tables import BASELINE, label
@@ -162,31 +162,25 @@ def results(runs: Sequence[StudyRun], criterion: str) -> str:
     """
     groups = by_method(runs)
     found = {method: results_of(group) for method, group in groups.items()}
-    unranked, fedavg = baselines(runs), found.get(BASELINE, Results(()))
-    headings, columns = [], []
-    keys = (*measures.TABLE, *measures.GROUPS)
+    fedavg = found.get(BASELINE, Results(()))
     best = measures.of(criterion).best
-    shown = measures.headings(best, *keys)
+    shown = measures.headings(best, *measures.TABLE, *measures.GROUPS)
     if criterion != "va":
         shown[best] += ", best round"
-    for key, heading in shown.items():
-        values = {method: of_method.values(key) for method, of_method in found.items()}
-        if any(values.values()):
-            headings.append(heading)
-            columns.append(tables.mark_best(values, unranked))
-    lines = [["method", *headings, "GA - FedAvg's", "PA epochs", "MB", "s/round", "seeds"]]
+    columns = comparison_tables.columns_of(runs, shown)
+    lines = [["method", *columns, "GA - FedAvg's", "PA epochs", "MB", "s/round", "seeds"]]
     for method, group in groups.items():
-        finished, own = sum(run.usable for run in group), found[method]
+        own = found[method]
         gains = [] if method == BASELINE else own.gains(fedavg, "ga_final")
         lines.append(
             [
                 _name(method),
-                *(column[method] for column in columns),
+                *(column[method] for column in columns.values()),
                 tables.gains(gains),
                 tables.number(own.values("personal_epochs"), "d"),
                 tables.number(_megabytes(own), ",.1f"),
                 tables.spread(own.values("seconds_per_round"), 3),
-                tables.count(finished, len(group), sum(run.diverged for run in group)),
+                comparison_tables.seeds(group),
             ]
         )
     return tables.table(lines)
