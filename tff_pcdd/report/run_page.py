@@ -20,10 +20,8 @@ from tff_pcdd.settings import describe
 from tff_pcdd.text import name_of
 from tff_pcdd.training import colors
 from tff_pcdd.training.file_names import (
-    CLIENTS,
     COMPARISON_TABLE,
     CONFIG,
-    CONFUSION,
     METRICS,
     SUMMARY,
 )
@@ -52,9 +50,7 @@ def content(directory: Directory) -> dict[str, Any]:
     check_entries(directory.path, "run_dir")
     history = directory.attempt(METRICS, directory.history) or History([])
     summary = directory.attempt(SUMMARY, _summary, directory) or {}
-    held = directory.attempt(CLIENTS, by_client.read, directory)
-    clients = len(held.sites) if held else None
-    found = directory.attempt(CONFUSION, confusion.read, directory, clients)
+    held, found = evidence.files_of(directory)
     shown, left_out = matrices.matrices(found, held) if found else ([], "")
     answered = evidence.of(held, found)
     exported, number = cards.read(directory)
@@ -74,9 +70,7 @@ def content(directory: Directory) -> dict[str, Any]:
         ),
         "holdings": matrices.who_holds_what(held) if held and held.classes else None,
         "curves": _curves(history, held),
-        "group_sizes": evidence.group_sizes(held, answered)
-        if {*measures.GROUPS} & {*summary}
-        else "",
+        "group_sizes": evidence.group_sizes(held, found) if {*measures.GROUPS} & {*summary} else "",
         "recalls": _recalls(held, answered)[: site_table.MOST],
         "has_global": answered.of_global is not None,
         "command": settings_table.command(settings),

@@ -18,11 +18,16 @@ from tff_pcdd.training.file_names import CLIENTS, CONFIG, CONFUSION, METRICS
 _FEW_SAMPLES = 100
 
 
-def read(directory: Directory) -> Evidence:
-    """Reads what there is; files that are missing or damaged are noted in the directory."""
+def files_of(directory: Directory) -> tuple[Sites | None, Confusion | None]:
+    """What clients hold and what models answer; what is missing or damaged is noted there."""
     held = directory.attempt(CLIENTS, by_client.read, directory)
     number = len(held.sites) if held else None
-    return of(held, directory.attempt(CONFUSION, confusion.read, directory, number))
+    return held, directory.attempt(CONFUSION, confusion.read, directory, number)
+
+
+def read(directory: Directory) -> Evidence:
+    """Reads what there is; files that are missing or damaged are noted in the directory."""
+    return of(*files_of(directory))
 
 
 def of(held: Sites | None, found: Confusion | None) -> Evidence:
@@ -35,21 +40,15 @@ def of(held: Sites | None, found: Confusion | None) -> Evidence:
 
 def group_sizes_of(folder: Path) -> str:
     """As `group_sizes`, of the run in a directory."""
-    directory = Directory(folder, compared=False)
-    return group_sizes(directory.attempt(CLIENTS, by_client.read, directory), read(directory))
+    return group_sizes(*files_of(Directory(folder, compared=False)))
 
 
-def group_sizes(held: Sites | None, answered: Evidence) -> str:
-    """What GA on the many, medium and few classes is measured on, in words; empty if unknown.
-
-    Args:
-        held: what the clients of a run hold.
-        answered: what its models answer.
-    """
-    found = answered.of_global
-    if held is None or found is None or len(found) != len(held.classes):
+def group_sizes(held: Sites | None, answered: Confusion | None) -> str:
+    """What GA on the many, medium and few classes is measured on, in words; empty if unknown."""
+    found = None if answered is None else answered.of_global
+    if held is None or found is None or not len(found) == len(held.classes) > 0:
         return ""
-    groups = data.class_groups(held.counts.sum(axis=0))._asdict()
+    groups = data.class_groups(held.counts.sum(axis=0, dtype=float))._asdict()
     tested = {name: int(found[own].sum()) for name, own in groups.items() if len(own)}
     sizes = [
         f"{name} {text.plural(len(groups[name]), 'class')} with "
