@@ -79,7 +79,7 @@ class Columns:
 
         Args:
             name: its name.
-            setting: the setting that names it, for the message.
+            setting: the setting that names it, for the message; empty if none does.
 
         Raises:
             DataError: if there is no such column.
@@ -87,9 +87,10 @@ class Columns:
         name = column_name(name)
         if name not in self._columns:
             there = textwrap.shorten(", ".join(map(str, self._columns)), 200)
+            other = f"; {setting} can name another" if setting else ""
             raise DataError(
-                f"{self.place}: column {name!r} is missing, there are {there}; "
-                + (one_hot_hint(self._columns, name) or f"; {setting} can name another")[2:]
+                f"{self.place}: column {name!r} is missing, there are {there}"
+                + (one_hot_hint(self._columns, name) or other)
                 + self._separator_hint()
                 + question(nearest(name, map(str, self._columns)))
             )

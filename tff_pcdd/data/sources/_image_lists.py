@@ -7,12 +7,14 @@ broken images and images that are too large are reported when their batch is rea
 
 from __future__ import annotations
 
-import csv
 import dataclasses
+import gzip
+import io
 import os
 import pathlib
 import textwrap
 import unicodedata
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -42,8 +44,13 @@ TABLE_BYTES = 2**30
 # The bytes of a text that show whether it is UTF-16.
 _START = 1000
 
-# Names of columns with the same meaning.
-_ALIASES = {"image": "image_id", "user": "user_id"}
+# How files begin that are no texts, whatever they are called.
+_OTHERS = (
+    ((b"pk\x03\x04",), "an .xlsx file or another archive"),
+    ((b"\xd0\xcf\x11\xe0",), "an .xls file"),
+    ((b"par1",), "a parquet file"),
+    ((b"<!doctype", b"<html", b"<?xml"), "a web page or XML"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,26 +234,25 @@ def first_existing(root: pathlib.Path, names: Sequence[str]) -> pathlib.Path:
 
 
 def read_text(path: pathlib.Path) -> str:
-    """The text of a file.
+    """The text of a file, which may be compressed (.gz).
 
     Raises:
-        DataError: if it cannot be read; names the file.
+        DataError: if it cannot be read, or is no text; names the file.
     """
     check_file(path, max_bytes=TABLE_BYTES, limit="the size of a table")
     try:
         content = path.read_bytes()
-    except OSError as error:
+        if path.name.lower().endswith(".gz"):
+            with gzip.open(io.BytesIO(content)) as file:
+                content = file.read(TABLE_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
-    return as_text(content, path)
-
-
-def as_text(content: bytes, path: pathlib.Path) -> str:
-    """The contents of a file as text.
-
-    Raises:
-        DataError: if they are not UTF-8; names the file.
-    """
+    if len(content) > TABLE_BYTES:
+        raise DataError(f"{path} has more than the {TABLE_BYTES} bytes of a table")
     start = content[:_START]
+    for magics, what in _OTHERS:
+        if start.lstrip().lower().startswith(magics):
+            raise DataError(f"{path} is {what}, not a text with a line for each sample")
     # Every second byte of UTF-16 is zero where its text is English.
     if start.count(0) > len(start) // 4:
         raise DataError(f"{path} is UTF-16 or no text; save the file as UTF-8")
@@ -255,33 +261,6 @@ def as_text(content: bytes, path: pathlib.Path) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from error
-
-
-def read_table(path: pathlib.Path, needed: Sequence[str]) -> list[dict[str, str]]:
-    """Rows of a CSV file that has at least the `needed` columns.
-
-    Raises:
-        DataError: if a column or a value is missing, or there are no rows; names the file.
-    """
-    reader = csv.DictReader(read_text(path).splitlines())
-    try:
-        columns = reader.fieldnames or []
-        renamed = [name if name in needed else _ALIASES.get(name, name) for name in columns]
-        reader.fieldnames = renamed
-        rows = list(reader)
-    except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: {error}") from error
-    for name in needed:
-        if renamed.count(name) != 1:
-            there = textwrap.shorten(", ".join(columns), 200)
-            state = "occurs twice" if name in renamed else "is missing"
-            raise DataError(f"{path}: column {name!r} {state}, there are {there}")
-    if not rows:
-        raise DataError(f"{path}: the table is empty")
-    for number, row in enumerate(rows, 2):
-        if any(not row[name] for name in needed):
-            raise DataError(f"{path}: line {number} lacks a value")
-    return rows
 
 
 def _as_stored(

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import itertools
 import json
 import pathlib
 import re
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.sources._columns import Columns
-from tff_pcdd.data.sources._image_lists import TABLE_BYTES, as_text
+from tff_pcdd.data.sources._image_lists import TABLE_BYTES, read_text
 from tff_pcdd.data.sources._names import check_once, column_name
 from tff_pcdd.data.sources._own import part_of
 from tff_pcdd.data.sources._places import check_file, reason_of
@@ -33,13 +31,8 @@ _SPLIT = "split"
 # The first line of a csv file by which Excel says what separates cells.
 _SEPARATOR = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
 
-# How files begin that are no csv files, whatever they are called.
-_OTHERS = (
-    ((b"pk\x03\x04",), "an .xlsx file or another archive"),
-    ((b"\xd0\xcf\x11\xe0",), "an .xls file"),
-    ((b"par1",), "a parquet file"),
-    ((b"<!doctype", b"<html", b"<?xml"), "a web page or XML"),
-)
+# Names of columns with the same meaning.
+_ALIASES = {"image": "image_id", "user": "user_id"}
 
 # What may separate cells. Where several fit, the first one does it.
 _DELIMITERS = "\t;,"
@@ -72,6 +65,27 @@ def read_columns(path: pathlib.Path) -> Columns:
     return columns
 
 
+def read_table(path: pathlib.Path, needed: Sequence[str]) -> Columns:
+    """The columns of the csv file of a published data set.
+
+    Raises:
+        DataError: if one of the `needed` columns or of their values is missing, or there are no
+            rows; names the file.
+    """
+    read = _read_csv(path)
+    names = [name if name in needed else _ALIASES.get(name, name) for name in read.names]
+    check_once(names, "column", str(path))
+    values = (read.values(name, "") for name in read.names)
+    table = Columns(read.place, dict(zip(names, values, strict=True)), read.rows)
+    for name in needed:
+        for row, value in zip(table.rows, table.values(name, ""), strict=True):
+            if not value:
+                raise DataError(f"{path}: line {row} lacks a value")
+    if not len(table.rows):
+        raise DataError(f"{path}: the table is empty")
+    return table
+
+
 def holds_parquet(path: pathlib.Path) -> bool:
     """Whether a path is a folder of parquet files."""
     return path.is_dir() and bool(_parquet_files(path))
@@ -82,7 +96,7 @@ def holds_parquet(path: pathlib.Path) -> bool:
 
 def _read_csv(path: pathlib.Path) -> Columns:
     """The columns of a csv file; quoted cells may contain line breaks and delimiters."""
-    text, first_row = _text(path), 2
+    text, first_row = read_text(path), 2
     if match := _SEPARATOR.match(text):
         text, first_row, delimiter = text[match.end() :], 3, match[1]
     else:
@@ -96,24 +110,6 @@ def _read_csv(path: pathlib.Path) -> Columns:
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: {error}") from error
     return _columns(path, header, rows, delimiter)
-
-
-def _text(path: pathlib.Path) -> str:
-    check_file(path, max_bytes=TABLE_BYTES, limit="the size of a table")
-    try:
-        content = path.read_bytes()
-        if path.name.lower().endswith(".gz"):
-            with gzip.open(io.BytesIO(content)) as file:
-                content = file.read(TABLE_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    if len(content) > TABLE_BYTES:
-        raise DataError(f"{path} has more than the {TABLE_BYTES} bytes of a table")
-    start = content[:20].lstrip().lower()
-    for magics, what in _OTHERS:
-        if start.startswith(magics):
-            raise DataError(f"{path} is {what}, not a text with a line for each sample")
-    return as_text(content, path)
 
 
 def _delimiter(text: str) -> str:

@@ -20,8 +20,8 @@ from tff_pcdd.data.sources._image_lists import (
     choose_users,
     first_existing,
     image_info,
-    read_table,
 )
+from tff_pcdd.data.sources._table_files import read_table
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
 
@@ -49,15 +49,14 @@ class FedIsic2019(ImageListSource):
         folder = first_existing(
             root, ("ISIC_2019_Training_Input_preprocessed", "ISIC_2019_Training_Input")
         )
-        rows = read_table(table, ("image", "target", "center", "fold"))
-        folds = np.array([row["fold"] for row in rows])
-        if unknown := sorted(set(folds.tolist()) - {"train", "test"}):
+        needed = ("image", "target", "center", "fold")
+        columns = read_table(table, needed)
+        images, targets, centres, parts = (columns.values(name, "") for name in needed)
+        folds = np.array(parts)
+        if unknown := sorted(set(parts) - {"train", "test"}):
             raise DataError(f"{table}: fold {unknown[0]!r} is neither train nor test")
-        labels = self.labels([row["target"] for row in rows], table)
-        paths = self.existing_files(
-            [row["image"] + ".jpg" for row in rows], table, root, folder.name
-        )
-        centres = [row["center"] for row in rows]
+        labels = self.labels(targets, table)
+        paths = self.existing_files([f"{name}.jpg" for name in images], table, root, folder.name)
         in_train, in_test = np.flatnonzero(folds == "train"), np.flatnonzero(folds == "test")
         users = by_user([centres[i] for i in in_train], [centres[i] for i in in_test])
         if self.split_centres is not None:

@@ -24,8 +24,8 @@ from tff_pcdd.data.sources._image_lists import (
     choose_users,
     describe_missing,
     image_info,
-    read_table,
 )
+from tff_pcdd.data.sources._table_files import read_table
 from tff_pcdd.errors import DataError
 
 _SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -49,9 +49,10 @@ class INaturalist(ImageListSource):
             if len(found) != 1:
                 raise DataError(f"{root} holds {len(found)} tables {pattern}; there must be one")
             needed = ("image_id", "class") if parts else ("image_id", "class", "user_id")
-            rows = read_table(found[0], needed)
+            table = read_table(found[0], needed)
             # An id is a file name without extension; tables may add the folder and the extension.
-            stems = [os.path.basename(row["image_id"]).removesuffix(".jpg") for row in rows]
+            images = table.values("image_id", "")
+            stems = [os.path.basename(name).removesuffix(".jpg") for name in images]
             missing = [stem for stem in stems if stem not in files]
             if missing:
                 place = f"{root} and the folders in it"
@@ -59,8 +60,9 @@ class INaturalist(ImageListSource):
             for stem in stems:
                 self.check_image(files[stem], root)
             paths = np.array([os.fsencode(files[stem]) for stem in stems])
-            parts.append(Examples(paths, self.labels([row["class"] for row in rows], found[0])))
-            users.append([row["user_id"] for row in rows if row.get("user_id")])
+            parts.append(Examples(paths, self.labels(table.values("class", ""), found[0])))
+            owners = table.values("user_id", "") if "user_id" in table else ()
+            users.append([owner for owner in owners if owner])
         if len(users[1]) < len(parts[1]):
             users[1] = []
         train, test = parts
