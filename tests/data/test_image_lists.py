@@ -224,7 +224,7 @@ def test_wrong_tables_are_named(isic, row, part):
 
 def test_unreadable_table_is_named(isic):
     (isic / "train_test_split").write_bytes(b"\xff\xfe\xff")
-    _refused("fed_isic2019", isic, "train_test_split: line 1 is not UTF-8; save the file as UTF-8")
+    _refused("fed_isic2019", isic, "train_test_split: line 1 is not UTF-16; save the file as UTF-8")
 
 
 @pytest.mark.parametrize(

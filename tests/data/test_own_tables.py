@@ -1,5 +1,6 @@
 """Tables of your own: csv, parquet and data frames, with paths of images or with features."""
 
+import gzip
 import io
 import os
 import unicodedata
@@ -220,6 +221,25 @@ def test_a_table_in_another_encoding(tmp_path):
         "path,label,site\na.png,1,x\na.png,1,Charité\n".encode("latin-1")
     )
     refused(tmp_path / "a.csv", "a.csv: line 3 is not UTF-8; save the file as UTF-8")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.txt", "a.tsv.gz"])
+@pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff"])
+def test_the_unicode_text_of_spreadsheets(mark, name, tmp_path):
+    """UTF-16 with a byte order mark, tabs, and line ends of Windows."""
+    codec = "utf-16-le" if mark == b"\xff\xfe" else "utf-16-be"
+    lines = ["größe\tlabel\tsite", *(f"1,{i}\t{'äöü漢'[i % 2]}\tKöln" for i in range(1, 9)), ""]
+    content = mark + "\r\n".join(lines).encode(codec)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    made = load(path, feature_columns="größe")
+    assert (made.client_ids, made.class_names) == (("Köln",), ("ä", "ö"))
+    found = np.sort(np.concatenate([made.train.x, made.test.x])[:, 0])
+    np.testing.assert_array_equal(found, np.arange(11, 19, dtype=np.float32) / np.float32(10))
+    (tmp_path / "a.csv").write_bytes(content + b"\0")
+    refused(tmp_path / "a.csv", "a.csv: line 10 is not UTF-16; save the file as UTF-8")
+    (tmp_path / "a.csv").write_bytes("\n".join(lines).encode("utf-32"))
+    refused(tmp_path / "a.csv", "a.csv is UTF-16 or no text; save the file as UTF-8")
 
 
 def test_missing_features_are_named(features):

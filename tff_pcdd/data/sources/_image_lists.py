@@ -7,6 +7,7 @@ broken images and images that are too large are reported when their batch is rea
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import gzip
 import io
@@ -234,7 +235,7 @@ def first_existing(root: pathlib.Path, names: Sequence[str]) -> pathlib.Path:
 
 
 def read_text(path: pathlib.Path) -> str:
-    """The text of a file, which may be compressed (.gz).
+    """The text of a file: UTF-8, or UTF-16 with a byte order mark; perhaps compressed (.gz).
 
     Raises:
         DataError: if it cannot be read, or is no text; names the file.
@@ -253,14 +254,18 @@ def read_text(path: pathlib.Path) -> str:
     for magics, what in _OTHERS:
         if start.lstrip().lower().startswith(magics):
             raise DataError(f"{path} is {what}, not a text with a line for each sample")
+    # Spreadsheets write UTF-16 with a mark; that of UTF-32 begins with the same bytes.
+    has_mark = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    codec = "utf-16" if has_mark and start[2:4] != bytes(2) else "utf-8-sig"
     # Every second byte of UTF-16 is zero where its text is English.
-    if start.count(0) > len(start) // 4:
+    if codec != "utf-16" and start.count(0) > len(start) // 4:
         raise DataError(f"{path} is UTF-16 or no text; save the file as UTF-8")
     try:
-        return content.decode("utf-8-sig")
+        return content.decode(codec)
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from error
+        line = content[: error.start].decode(codec, "ignore").count("\n") + 1
+        name = codec.removesuffix("-sig").upper()
+        raise DataError(f"{path}: line {line} is not {name}; save the file as UTF-8") from error
 
 
 def _as_stored(

@@ -23,7 +23,7 @@ from tff_pcdd.errors import DataError
 from tff_pcdd.text import plural
 
 PARQUET, XLSX = ".parquet", ".xlsx"
-SUFFIXES = (".csv", ".tsv", ".tab", ".csv.gz", ".tsv.gz", PARQUET, XLSX)
+SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".csv.gz", ".tsv.gz", PARQUET, XLSX)
 
 # The column of the parts, where the names of files say them.
 _SPLIT = "split"
