@@ -51,7 +51,7 @@ class FedIsic2019(ImageListSource):
         )
         needed = ("image", "target", "center", "fold")
         columns = read_table(table, needed)
-        images, targets, centres, parts = (columns.values(name, "") for name in needed)
+        images, targets, centres, parts = (list(columns.values(name, "")) for name in needed)
         folds = np.array(parts)
         if unknown := sorted(set(parts) - {"train", "test"}):
             raise DataError(f"{table}: fold {unknown[0]!r} is neither train nor test")
