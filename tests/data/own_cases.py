@@ -443,7 +443,7 @@ MISSING = (
         "refused",
         visits(pulse=_with(visits()["pulse"].astype(object).tolist(), "?")),
         samples,
-        "'?' in column 'pulse' is not a finite number",
+        "column 'pulse' is missing (it is '?'",
     ),
     of_table(
         "features missing, with impute=median",

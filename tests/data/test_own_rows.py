@@ -73,7 +73,9 @@ def test_markers_of_ones_own(table, tmp_path):
     table.loc[[2, 5], "pulse"] = ["-9", "-9.0"]
     table.loc[7, "pulse"] = "?"
     path = tmp_path / "a.csv"
-    with pytest.raises(DataError, match=r"row 9: '\?' in column 'pulse' .*missing=drop leaves"):
+    with pytest.raises(
+        DataError, match=r"row 9: column 'pulse' is missing \(it is '\?'\); missing=drop"
+    ):
         loaded_file(table, path)
     made = loaded_file(table, path, missing="drop", missing_markers="-9, -99")
     assert made.notes["rows_left_out"] == 3
@@ -216,7 +218,7 @@ def test_missing_numbers_and_categories(impute, kind, gaps, tmp_path, warnings_a
 
 def test_missing_features_are_refused_or_left_out_without_impute(gaps):
     options = {"features": FEATURES, "categorical_columns": "pain,stage"}
-    with pytest.raises(DataError, match=r"row 2: '\?' in column 'pulse' is not a finite number"):
+    with pytest.raises(DataError, match=r"row 2: column 'pulse' is missing \(it is '\?'\); also"):
         data.from_dataframe(gaps, **options)
     numbers = {"features": ["pulse"], "missing_markers": "-9"}
     gaps.loc[2, "pulse"] = 70
@@ -235,6 +237,79 @@ def test_missing_features_are_refused_or_left_out_without_impute(gaps):
     made = data.from_dataframe(gaps, **options, missing="keep")
     assert made.input_spec.columns[2].categories == ("?", "NA", "dull", "none", "sharp")
     assert made.input_spec.columns[3].categories == ("3", "n/a")
+
+
+LABELS_TOO = (
+    "dataframe, row 21: the label is missing (it is '?'); also missing: the site in 2 rows, "
+    "column 'pulse' in 3 rows, column 'pain' in 2 rows, column 'stage' in 2 rows; missing=drop "
+    "leaves 9 of 60 rows out, missing=keep takes texts for names, and impute=median "
+    "replaces features"
+)
+FEATURES_ONLY = (
+    "dataframe, row 2: column 'pulse' is missing (it is '?', and in 2 others); also missing: "
+    "column 'pain' in 2 rows, column 'stage' in 2 rows; missing=drop leaves 7 of 60 rows out, and "
+    "impute=median replaces the values"
+)
+
+
+@pytest.mark.parametrize(("labels", "expected"), [(True, LABELS_TOO), (False, FEATURES_ONLY)])
+def test_all_columns_that_lack_values_are_named_at_once(labels, expected, gaps):
+    """Rows 2, 3, 4, 7, 11, 15 and 17 lack features, and rows 4, 21 and 30 labels or sites."""
+    if labels:
+        gaps.loc[21, "label"], gaps.loc[[4, 30], "site"] = "?", None
+    options = {"categorical_columns": "pain,stage", "missing_markers": "-9"}
+    with pytest.raises(DataError) as caught:
+        data.from_dataframe(gaps, features=FEATURES, **options)
+    assert str(caught.value) == expected
+
+
+def test_a_refusal_of_many_columns_stays_readable(table):
+    for number in range(12):
+        table[f"x{number}"] = np.random.default_rng(number).normal(size=60)
+        table.loc[number, f"x{number}"] = np.nan
+    with pytest.raises(DataError) as caught:
+        data.from_dataframe(table, features="all")
+    message = str(caught.value)
+    assert "row 0: column 'x0' is missing (it is 'nan'); also missing: column 'x1' in" in message
+    assert "column 'x8' in 1 row and 3 more columns; missing=drop leaves 12 of 60 rows" in message
+
+
+def test_columns_that_hold_no_numbers_are_named_at_once(table):
+    table["smoker"], table["ward"], table["bed"] = "no", "A", "A1"
+    table.loc[0, "pulse"] = np.nan
+    with pytest.raises(DataError) as caught:
+        data.from_dataframe(table, features="all", categorical_columns="ward")
+    assert str(caught.value) == (
+        "dataframe, row 0: 'no' in column 'smoker' is not a finite number; write plain numbers; "
+        "categorical_columns can name a column of texts; column bed too"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "hint"),
+    [
+        ([f"Pain in the left knee since {n} days." for n in range(60)], "embeddings, see docs/how"),
+        (["01.02.2024", "2024-2-28 12:30"] * 30, "days since another date"),
+        (pd.date_range("2024-01-01", periods=60), "days since another date"),
+        # Names of categories, also long ones, repeat.
+        (["pain in the left knee", "pain in the right knee"] * 30, "can name a column of texts"),
+    ],
+)
+def test_texts_and_dates_get_advice_of_their_own(values, hint, table):
+    table["note"] = values
+    with pytest.raises(DataError, match=f"in column 'note' is not a finite number; .*{hint}"):
+        data.from_dataframe(table, features="all")
+
+
+def test_sentences_are_no_categories(table):
+    table["note"] = [f"Pain in the left knee since {number} days." for number in range(60)]
+    options = {"features": "all", "categorical_columns": "note"}
+    with pytest.raises(DataError, match=r"a category of no training sample; .*embeddings, see doc"):
+        data.from_dataframe(table, **options)
+    many = pd.concat([table] * 21, ignore_index=True)
+    many["note"] = [f"Pain in the left knee since {number} days." for number in range(1260)]
+    with pytest.raises(DataError, match=r"categories, more than 1000; .*embeddings, see docs/how"):
+        data.from_dataframe(many, **options)
 
 
 def test_rows_without_a_label_are_left_out_beside_impute(gaps):
@@ -392,7 +467,7 @@ def test_all_columns_leave_out_those_without_a_value(table, missing, warnings_ag
     np.testing.assert_array_equal(made.train.x, expected.train.x)
     assert "column notes is left out: without any value" in warnings_again.text
     table.loc[3, "notes"] = "1"
-    with pytest.raises(DataError, match=r"row 0: .* in column 'notes' is not a finite number"):
+    with pytest.raises(DataError, match=r"row 0: column 'notes' is missing .*and in 58 others\)"):
         data.from_dataframe(table, features="all")
 
 

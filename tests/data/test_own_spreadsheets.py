@@ -569,7 +569,7 @@ def test_formulas_whose_value_is_an_empty_text_are_empty_cells(table, tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in files.items():
             archive.writestr(name, content)
-    with pytest.raises(DataError, match=r"row 9: 'None' in column 'income' is not a finite number"):
+    with pytest.raises(DataError, match=r"row 9: column 'income' is missing \(it is 'None'\)"):
         load(path, "income")
     assert load(path, "income", impute="median").notes["missing_values_replaced"] == 1
 

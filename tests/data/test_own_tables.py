@@ -132,8 +132,8 @@ def test_other_names_of_columns_and_a_split(tmp_path):
 @pytest.mark.parametrize(
     ("row", "column", "value", "message"),
     [
-        (3, "age", "", "row 5: '' in column 'age' is not a finite number"),
-        (0, "bmi", "NaN", "row 2: 'NaN' in column 'bmi' is not a finite number"),
+        (3, "age", "", "row 5: column 'age' is missing (it is '')"),
+        (0, "bmi", "NaN", "row 2: column 'bmi' is missing (it is 'NaN')"),
         (0, "bmi", "1e99", "row 2: '1e99' in column 'bmi'"),
         (0, "age", "old", "row 2: 'old' in column 'age'"),
         (4, "label", "", "row 6: the label is missing"),
@@ -152,7 +152,9 @@ def test_cells_that_cannot_be_used_are_named(features, row, column, value, messa
 def test_cells_of_data_frames_too(value):
     table = TABLE.astype(object)
     table.loc[3, "age"] = value
-    with pytest.raises(DataError, match=r"dataframe, row 3: .* in column 'age' is not a finite"):
+    with pytest.raises(
+        DataError, match=r"dataframe, row 3: .*column 'age' is (missing|not a finite)"
+    ):
         data.from_dataframe(table, features=["age", "bmi"])
     table = TABLE.astype(object)
     table.loc[3, "site"] = value

@@ -12,6 +12,7 @@ import numpy as np
 
 from tff_pcdd.data.encoding import Column
 from tff_pcdd.data.sources._statistics import measure
+from tff_pcdd.data.sources._tasks import texts_hint
 from tff_pcdd.errors import DataError
 
 MEDIAN, MEAN = "median", "mean"
@@ -71,9 +72,10 @@ class Cells:
             if known is not None:
                 found = tuple(known[position] for position in np.unique(there).astype(int))
                 if len(found) > _MOST:
+                    hint = texts_hint(known[int(position)] for position in there)
                     raise DataError(
                         f"{place}: column {name!r} has {len(found)} categories, more than {_MOST}; "
-                        "leave it out, or join rare ones"
+                        f"{hint or 'leave it out, or join rare ones'}"
                     )
                 column = dataclasses.replace(
                     column, categories=found, fill=None if impute is None else 0.0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd.data.checks import warn
-from tff_pcdd.data.sources._names import column_name, is_missing
+from tff_pcdd.data.sources._names import column_name
 from tff_pcdd.data.sources._numerals import (
     has_decimal_commas,
     may_have_thousands,
@@ -19,7 +19,7 @@ from tff_pcdd.data.sources._numerals import (
     shows_decimals,
     with_points,
 )
-from tff_pcdd.data.sources._tasks import one_hot_hint
+from tff_pcdd.data.sources._tasks import one_hot_hint, texts_hint
 from tff_pcdd.errors import DataError, nearest, question
 
 
@@ -198,10 +198,10 @@ class Columns:
             exact[missing] = np.nan
         if wrong.any():
             index = int(np.argmax(wrong))
-            hint = "write plain numbers; categorical_columns can name a column of texts"
-            if is_missing(values[index]):
-                hint = "missing=drop leaves such rows out, and impute=median replaces the values"
-            elif isinstance(values[index], list | tuple | dict | np.ndarray):
+            hint = texts_hint(values) or (
+                "write plain numbers; categorical_columns can name a column of texts"
+            )
+            if isinstance(values[index], list | tuple | dict | np.ndarray):
                 hint = "make a column of each number, or save the vectors as x of an .npz file"
             raise DataError(
                 f"{self.place}, row {self.rows[index]}: {str(values[index])!r:.40} in column "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,10 @@ _SEPARATORS = "|;,"
 
 # The fewest samples of which it is no accident that most numbers are different.
 _FEWEST = 20
+
+# The fewest words of a sentence, and a day as people write it.
+_WORDS = 4
+_DATE = re.compile(r"(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4})([ T].*)?")
 
 # Names of folders of images, and of what belongs to each of them.
 _FOLDERS = ("images", "image", "imgs", "img", "jpegimages")
@@ -135,3 +140,23 @@ def one_hot_hint(columns: Collection[str], name: str) -> str:
         f"; {MULTI_LABEL}. If each row has one 1 in these columns, pandas makes one of them: "
         "table[columns].idxmax(axis=1)"
     )
+
+
+def texts_hint(values: Iterable[Any]) -> str:
+    """What is said of a column of dates or sentences among the inputs; empty if it holds others.
+
+    Example:
+        >>> texts_hint(["2024-01-31", "2024-02-01"])
+        'dates are no numbers; write, for example, the days since another date'
+        >>> texts_hint(["Pain in the left knee.", "No pain at all any more."])
+        'texts become inputs as embeddings, see docs/how-to/embeddings.md'
+    """
+    texts = [str(value).strip() for value in values if value is not None]
+    texts = [text for text in texts if text]
+    if texts and all(map(_DATE.fullmatch, texts)):
+        return "dates are no numbers; write, for example, the days since another date"
+    # Names of categories repeat, also long ones.
+    words = sum(len(text.split()) for text in texts)
+    if texts and words >= _WORDS * len(texts) and 2 * len(set(texts)) > len(texts):
+        return "texts become inputs as embeddings, see docs/how-to/embeddings.md"
+    return ""

@@ -57,10 +57,11 @@ from tff_pcdd.data.sources._own import (
     OwnSamples,
     check_parts,
     part_of,
+    refuse_missing,
 )
 from tff_pcdd.data.sources._places import check_data_file
 from tff_pcdd.data.sources._table_files import SUFFIXES, holds_parquet, read_columns
-from tff_pcdd.data.sources._tasks import refuse_boxes
+from tff_pcdd.data.sources._tasks import refuse_boxes, texts_hint
 from tff_pcdd.errors import DataError, SettingError, nearest, question
 from tff_pcdd.settings import option
 
@@ -224,11 +225,12 @@ class Table(OwnImages, MissingValues):
             needed[f"the group's {name}"] = columns.values(name, "group_column")
         if self.feature_columns is None:
             needed |= self._images(columns)
+        must_be_there = self.feature_columns is not None and self.impute is None
         # Otherwise, what is missing is refused when it is read.
-        if self.feature_columns is not None and self.impute is None and self.missing == "drop":
-            for name in self._chosen_features(columns):
-                needed[f"column {name!r}"] = self._values(columns, name)
-        kept, notes = self.complete_rows(place, needed, columns.rows)
+        if must_be_there and self.missing == "drop":
+            needed |= self._inputs(columns)
+        further = (lambda: self._inputs(columns)) if must_be_there else dict
+        kept, notes = self.complete_rows(place, needed, columns.rows, further)
         if notes:
             columns = columns.take(kept)
         rows = columns.rows
@@ -336,7 +338,7 @@ class Table(OwnImages, MissingValues):
             if name in categorical:
                 read, categories = _read_categories(columns, name, lacking)
             else:
-                read, categories = columns.numbers(name, "feature_columns", lacking), None
+                read, categories = self._numbers(columns, name, lacking), None
             found.append(read)
             known.append(categories)
         if missing:
@@ -357,19 +359,62 @@ class Table(OwnImages, MissingValues):
 
         Without further markers, the column of numbers itself refuses it.
         """
-        values, is_category = self._values(columns, name), name in self._categorical()
-        if self.impute is None and not is_category and not self.missing_markers:
-            return np.zeros(len(values), bool)
-        markers, common = self.markers(), self._common(is_category)
-        lacking = np.array([is_missing(value, markers, common) for value in values], bool)
+        if self.impute is None and name not in self._categorical() and not self.missing_markers:
+            return np.zeros(len(columns.rows), bool)
+        lacking = self._where_lacking(columns, name)
         if self.impute is None and lacking.any():
-            index, others = int(np.argmax(lacking)), int(lacking.sum()) - 1
-            raise DataError(
-                f"{columns.place}, row {columns.rows[index]}: column {name!r} is missing (it is "
-                f"{str(values[index])!r:.40}{f', and in {others} others' if others else ''}); "
-                "missing=drop leaves such rows out, and impute=median replaces the values"
-            )
+            self._refuse_missing(columns)
         return lacking
+
+    def _where_lacking(self, columns: Columns, name: str) -> np.ndarray:
+        """Where the value of an input is missing, bool [n]."""
+        markers, common = self.markers(), self._common(name in self._categorical())
+        values = self._values(columns, name)
+        return np.array([is_missing(value, markers, common) for value in values], bool)
+
+    def _numbers(self, columns: Columns, name: str, lacking: np.ndarray) -> np.ndarray:
+        """The values of an input of numbers.
+
+        Raises:
+            DataError: if a value is none; names further such columns. Or if values are missing, and
+                nothing replaces them.
+        """
+        try:
+            return columns.numbers(name, "feature_columns", lacking)
+        except DataError:
+            names = self._chosen_features(columns)
+            names = [other for other in names if other not in self._categorical()]
+            errors = {
+                other: error
+                for other in names[names.index(name) :]
+                if (error := self._error_of(columns, other))
+            }
+            if not errors:
+                self._refuse_missing(columns)
+                raise
+            first, *others = errors
+            also = f"; {listed('column', others)} too" if others else ""
+            raise DataError(f"{errors[first]}{also}") from None
+
+    def _error_of(self, columns: Columns, name: str) -> DataError | None:
+        """Why values of a column are no numbers, those that are missing aside; None if they are."""
+        try:
+            columns.numbers(name, "feature_columns", self._where_lacking(columns, name))
+        except DataError as error:
+            return error
+        return None
+
+    def _refuse_missing(self, columns: Columns) -> None:
+        """Refuses the missing values of all inputs, if there are some."""
+        names = self._chosen_features(columns)
+        found = {f"column {name!r}": self._where_lacking(columns, name) for name in names}
+        if missing := {what: lacking for what, lacking in found.items() if lacking.any()}:
+            refuse_missing(columns.place, self._inputs(columns), missing, columns.rows)
+
+    def _inputs(self, columns: Columns) -> dict[str, Sequence[Any]]:
+        """The values of all inputs, by what they are, for messages."""
+        names = self._chosen_features(columns)
+        return {f"column {name!r}": self._values(columns, name) for name in names}
 
     def _values(self, columns: Columns, name: str) -> Sequence[Any]:
         """The values of an input, with decimal points; true and false are numbers 1 and 0."""
@@ -701,10 +746,11 @@ def _check_categories(
         first = int(positions[0])
         category = known[int(x[first])]
         if column.fill is None:
+            texts = [known[int(position)] for position in x[~np.isnan(x)]]
+            hint = texts_hint(texts) or "impute=median takes it for missing"
             raise DataError(
                 f"{samples.place}, {samples.shown(first)}: {category!r:.40} in column "
-                f"{column.name!r} is a category of no training sample; impute=median takes it for "
-                "missing"
+                f"{column.name!r} is a category of no training sample; {hint}"
             )
         warn(
             f"{samples.place}: {len(positions)} validation or test samples have categories of "
