@@ -344,6 +344,25 @@ def test_gaps_and_categories_of_an_excel_table(tmp_path):
     ]
 
 
+def test_names_that_are_whole_numbers_may_have_decimal_commas(table, tmp_path):
+    """As columns of pandas with a missing value write them: 1,0 and 1.0 are the class 1."""
+    table["label"], table["site"] = np.arange(len(table)) % 2 + 1.0, np.arange(len(table)) % 3 + 7.0
+    table["patient"] = np.arange(len(table)) // 6 + 0.0
+    path = tmp_path / "a.csv"
+    table.to_csv(path, index=False, sep=";", decimal=",")
+    assert ";1,0;7,0;0,0" in path.read_text()
+    table["site"] = 7.0
+    table.to_csv(path, index=False, sep=";", decimal=",")
+    made = load(path, group_column="patient")
+    assert (made.client_ids, made.class_names) == (("7",), ("1", "2"))
+    table.loc[2, "label"] = 2.5
+    table.to_csv(path, index=False, sep=";", decimal=",")
+    with pytest.raises(
+        DataError, match=r"row 4: the label 2\.5 is not a whole number; .*regression"
+    ):
+        load(path)
+
+
 def test_damaged_and_huge_archives(table, tmp_path, monkeypatch):
     path = tmp_path / "a.csv.gz"
     content = gzip.compress(table.to_csv(index=False).encode())

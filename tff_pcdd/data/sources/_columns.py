@@ -162,13 +162,13 @@ class Columns:
             )
         return self._decimals[mark]
 
-    def categories(self, name: str) -> Sequence[Any]:
-        """The values of a column of categories, with points in place of decimal commas.
+    def categories(self, name: str, setting: str) -> Sequence[Any]:
+        """The values of a column of names, in whose numbers points are in place of decimal commas.
 
         Raises:
             DataError: if there is no such column.
         """
-        values = self.values(name, "categorical_columns")
+        values = self.values(name, setting)
         return with_points(values, self._markers) if self._has_commas else values
 
     def numbers(self, name: str, setting: str, missing: np.ndarray | None = None) -> np.ndarray:

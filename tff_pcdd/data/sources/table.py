@@ -234,7 +234,7 @@ class Table(OwnImages, MissingValues):
         if notes:
             columns = columns.take(kept)
         rows = columns.rows
-        given = columns.values(self.label_column, "label_column")
+        given = columns.categories(self.label_column, "label_column")
         class_names = None
         if (known := columns.classes.get(self.label_column)) is None:
             labels = as_names(given, "label", place, rows)
@@ -244,7 +244,8 @@ class Table(OwnImages, MissingValues):
             labels = _labels_of_classes(given, names, place, rows)
         sites = parts = None
         if self.has_users:
-            sites = as_names(columns.values(self.site_column, "site_column"), "site", place, rows)
+            owners = columns.categories(self.site_column, "site_column")
+            sites = as_names(owners, "site", place, rows)
         if self.split_column != _NONE and (self.split_column is not None or _SPLIT in columns):
             texts = columns.values(self.split_column or _SPLIT, "split_column")
             parts = check_parts(as_names(texts, "split", place, rows), place, rows)
@@ -419,7 +420,7 @@ class Table(OwnImages, MissingValues):
     def _values(self, columns: Columns, name: str) -> Sequence[Any]:
         """The values of an input, with decimal points; true and false are numbers 1 and 0."""
         if name in self._categorical():
-            return columns.categories(name)
+            return columns.categories(name, "categorical_columns")
         return _with_markers(columns.plain_numbers(name, "feature_columns"), self.markers())
 
     def _common(self, is_category: bool) -> Collection[str]:
@@ -449,7 +450,7 @@ class Table(OwnImages, MissingValues):
         if self.group_column is None:
             return None
         values = [
-            as_names(columns.values(name, "group_column"), "group", columns.place, columns.rows)
+            as_names(columns.categories(name, "group_column"), "group", columns.place, columns.rows)
             for name in self._group_columns()
         ]
         return [", ".join(row) for row in zip(*values, strict=True)]
@@ -594,7 +595,7 @@ def _read_categories(
     columns: Columns, name: str, missing: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
     """The position of each sample's category, float64 [n], NaN where missing; all categories."""
-    values = columns.categories(name)
+    values = columns.categories(name, "categorical_columns")
     there = np.flatnonzero(~missing).tolist()
     rows = [columns.rows[index] for index in there]
     what = f"category of column {name!r}"
