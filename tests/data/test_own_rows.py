@@ -641,6 +641,46 @@ def test_texts_of_patients_are_no_inputs(missing, table, tmp_path, warnings_agai
         data.from_dataframe(table, features=["pulse", "patient_id"])
 
 
+def test_a_number_that_hides_all_others_is_named(table, warnings_again):
+    """The standard deviation of 59 numbers, and with 9999 among them."""
+    numbers = np.random.default_rng(3).normal(120, 10, 60)
+    assert 10 * np.std(numbers[:59]) < np.std([*numbers[:59], 9999])
+    table.loc[59, "pressure"] = 9999.0
+    load(table)
+    said = (
+        "dataframe, row 59: 9999 in column 'pressure' is so far from the others that a model can "
+        "hardly tell these apart; correct it, or if it means that the value is missing: "
+        "missing_markers=9999"
+    )
+    assert said in warnings_again.text
+    # The advice helps, and a long tail is none.
+    warnings_again.clear()
+    load(table, missing_markers="9999", impute="median")
+    table.loc[59, "pressure"] = 200.0
+    table["pulse"] = np.random.default_rng(0).lognormal(3, 1.5, 60)
+    load(table)
+    assert "so far from the others" not in warnings_again.text
+
+
+def test_another_unit_at_a_site_is_named(table, warnings_again):
+    generator = np.random.default_rng(1)
+    table["pulse"] = generator.normal(1.7, 0.1, 60).clip(1.4, 2)
+    table.loc[20:39, "pulse"] *= 100
+    table.loc[[20, 0], "pulse"] = [140, 1.9]
+    load(table)
+    said = (
+        f"dataframe: column 'pulse' is at most {table['pulse'].drop(range(20, 40)).max():g} at "
+        "sites Oslo, Tromsø and at least 140 at site Bergen; if units differ, convert one"
+    )
+    assert said in warnings_again.text
+    assert "pressure" not in warnings_again.text
+    # Ranges that overlap, as of hospitals of several sizes, are no units.
+    warnings_again.clear()
+    table.loc[0, "pulse"] = 150
+    load(table)
+    assert "units" not in warnings_again.text
+
+
 def test_texts_under_other_names_are_refused(table):
     table["ward"] = ["P1", "P2", "P3"] * 20
     with pytest.raises(DataError, match=r"'P1' in column 'ward' is not a finite number"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import os
 import pathlib
 import re
@@ -297,6 +298,8 @@ class Table(OwnImages, MissingValues):
         place = columns.place
         cells, count = self._cells(columns)
         _warn_of_answers(place, cells, samples.labels)
+        _warn_of_outliers(cells, samples)
+        _warn_of_units(cells, samples)
         shifted = _far_numbers(place, cells)
         changed = self.impute is not None or shifted or any(cells.categories)
         content = repr((cells.names, cells.categories) if changed else cells.names)
@@ -587,6 +590,10 @@ _NAMES_AN_ID = re.compile(
 # Why such columns are no inputs.
 _IDS = "ids by their names"
 
+# How many times as large a standard deviation is that a single number determines, and a median of
+# another unit, such as centimeters or mg/dl for meters or mmol/l.
+_OUTLYING, _OTHER_UNIT = 10, 5
+
 # The fewest rows of which it is no accident that a column numbers them.
 _FEWEST = 10
 
@@ -774,6 +781,55 @@ def _warn_of_parts(columns: Columns) -> None:
             warn(
                 f"{columns.place}: column {name!r:.40} says train and test, but is not used; "
                 f"split_column={quoted([name])} uses it, and split_column=none does not"
+            )
+
+
+def _warn_of_outliers(cells: Cells, samples: OwnSamples) -> None:
+    """Warns of a number beside which all others of its column are nearly equal.
+
+    Columns are divided by their standard deviation, which such a number determines.
+    """
+    for name, column, known in zip(cells.names, cells.x.T, cells.categories, strict=True):
+        there = column[~np.isnan(column)]
+        if known is not None or len(there) < _FEWEST:
+            continue
+        extreme = there[np.argmax(np.abs(there - np.median(there)))]
+        others = there[there != extreme]
+        if len(others) < _FEWEST or not 0 < _OUTLYING * others.std() < there.std():
+            continue
+        row = int(np.argmax(column == extreme))
+        warn(
+            f"{samples.place}, {samples.shown(row)}: {extreme:.12g} in column {name!r} is so far "
+            "from the others that a model can hardly tell these apart; correct it, or if it means "
+            f"that the value is missing: missing_markers={extreme:.12g}"
+        )
+
+
+def _warn_of_units(cells: Cells, samples: OwnSamples) -> None:
+    """Warns of columns whose numbers at a site seem to have another unit than those elsewhere."""
+    names, owners = np.unique(samples.sites or [""], return_inverse=True)
+    sizes = np.bincount(owners)
+    rows_of = np.split(np.argsort(owners, kind="stable"), np.cumsum(sizes)[:-1])
+    large = [(names[site], rows_of[site]) for site in np.flatnonzero(sizes >= _FEWEST)]
+    for name, column, known in zip(cells.names, cells.x.T, cells.categories, strict=True):
+        if known is not None or not np.nanmin(column, initial=np.inf) > 0:
+            continue
+        found = [(site, own[~np.isnan(own)]) for site, rows in large for own in [column[rows]]]
+        sites = sorted(
+            (float(np.median(own)), float(own.min()), float(own.max()), str(site))
+            for site, own in found
+            if len(own) >= _FEWEST and own.min() < own.max()
+        )
+        gaps = [high[0] / low[0] for low, high in itertools.pairwise(sites)]
+        if not gaps or max(gaps) < _OTHER_UNIT:
+            continue
+        split = gaps.index(max(gaps)) + 1
+        most, least = max(own[2] for own in sites[:split]), min(own[1] for own in sites[split:])
+        if most < least:
+            low, high = (sorted(own[3] for own in part) for part in (sites[:split], sites[split:]))
+            warn(
+                f"{samples.place}: column {name!r} is at most {most:g} at {listed('site', low)} "
+                f"and at least {least:g} at {listed('site', high)}; if units differ, convert one"
             )
 
 
