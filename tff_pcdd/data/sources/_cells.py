@@ -6,7 +6,7 @@ What the encoding needs, such as medians and categories, comes from the samples 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -37,6 +37,12 @@ class Cells:
     x: np.ndarray
     names: Sequence[str]
     categories: Sequence[Sequence[str] | None]
+
+    def numbers(self) -> Iterator[tuple[str, np.ndarray]]:
+        """The names and the values, [n], of the columns of numbers."""
+        for name, column, known in zip(self.names, self.x.T, self.categories, strict=True):
+            if known is None:
+                yield name, column
 
     def fit(
         self,

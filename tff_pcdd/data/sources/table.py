@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import os
 import pathlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,16 @@ from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._arrays import known_classes, vector_spec
-from tff_pcdd.data.sources._cells import (
-    MEAN,
-    MEDIAN,
-    Cells,
-    is_far,
-    num_different,
-    num_rounded,
+from tff_pcdd.data.sources._cells import MEAN, MEDIAN, Cells
+from tff_pcdd.data.sources._column_checks import (
+    IDS,
+    NAMES_AN_ID,
+    far_numbers,
+    informative,
+    warn_of_answers,
+    warn_of_left_out,
+    warn_of_outliers,
+    warn_of_units,
 )
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._image_files import OwnImages
@@ -297,10 +299,10 @@ class Table(OwnImages, MissingValues):
         """Makes a data set of the columns that are inputs."""
         place = columns.place
         cells, count = self._cells(columns)
-        _warn_of_answers(place, cells, samples.labels)
-        _warn_of_outliers(cells, samples)
-        _warn_of_units(cells, samples)
-        shifted = _far_numbers(place, cells)
+        warn_of_answers(place, cells, samples.labels)
+        warn_of_outliers(cells, samples)
+        warn_of_units(cells, samples)
+        shifted = far_numbers(place, cells)
         changed = self.impute is not None or shifted or any(cells.categories)
         content = repr((cells.names, cells.categories) if changed else cells.names)
 
@@ -350,7 +352,7 @@ class Table(OwnImages, MissingValues):
             warn(f"{place}: missing: {counts}; impute={self.impute} replaces the values")
         kept = list(range(len(names)))
         if self._features() == [_ALL]:
-            kept = _informative(place, names, found, categorical)
+            kept = informative(place, names, found, categorical)
         cells = Cells(
             np.stack([found[index] for index in kept], axis=1),
             [names[index] for index in kept],
@@ -489,47 +491,41 @@ class Table(OwnImages, MissingValues):
         names = self._features()
         if names == [_ALL]:
             names = [name for name in columns.names if name not in roles]
-            names = self._without_text_ids(columns, names)
-            # With impute, they are constants.
-            return names if self.impute is not None else self._without_empty(columns, names)
+            # Ids that are numbers are left out when they have been read, see `informative`.
+            names = self._without(columns, names, IDS, _are_text_ids)
+            if self.impute is None:
+                # With impute, they are constants.
+                empty = "without any value"
+                names = self._without(
+                    columns, names, empty, lambda _, there: next(there, None) is None
+                )
+            return names
         for name in names:
             if name in (self.label_column, self.site_column):
                 reason = f"{name} is the label or the site, and would give away the answer"
                 raise SettingError("feature_columns", self.feature_columns, reason)
         return names
 
-    def _without_text_ids(self, columns: Columns, names: Sequence[str]) -> list[str]:
-        """The columns but those that hold ids by their names, and texts; warns of these.
+    def _without(
+        self,
+        columns: Columns,
+        names: Sequence[str],
+        reason: str,
+        says_nothing: Callable[[str, Iterator[Any]], bool],
+    ) -> list[str]:
+        """The columns but those whose values, without missing ones, say nothing; warns of these.
 
-        Ids that are numbers are left out when they have been read, see `_informative`.
+        Columns of categories stay.
         """
-        markers, categorical = self.markers(), self._categorical()
-        texts = [
-            name
-            for name in names
-            if _NAMES_AN_ID.search(name)
-            and name not in categorical
-            and any(
-                not is_missing(value, markers) and _is_text(value)
-                for value in columns.values(name, "feature_columns")
-            )
-        ]
-        if texts:
-            _warn_of_left_out(columns.place, texts, _IDS)
-        return [name for name in names if name not in texts]
-
-    def _without_empty(self, columns: Columns, names: Sequence[str]) -> list[str]:
-        """The columns that have a value in any row; warns of the others."""
-        markers, categorical = self.markers(), self._categorical()
-        empty = [
-            name
-            for name in names
-            if name not in categorical
-            and all(is_missing(value, markers) for value in columns.values(name, "feature_columns"))
-        ]
-        if empty and columns.rows:
-            _warn_of_left_out(columns.place, empty, "without any value")
-        return [name for name in names if name not in empty]
+        markers, categorical, left_out = self.markers(), self._categorical(), []
+        for name in names:
+            values = columns.values(name, "feature_columns")
+            there = (value for value in values if not is_missing(value, markers))
+            if name not in categorical and says_nothing(name, there):
+                left_out.append(name)
+        if left_out and columns.rows:
+            warn_of_left_out(columns.place, left_out, reason)
+        return [name for name in names if name not in left_out]
 
     def _images(self, columns: Columns) -> dict[str, Sequence[Any]]:
         """The values that say which image a row has, by what they are, for messages."""
@@ -580,24 +576,6 @@ class Table(OwnImages, MissingValues):
         return self.existing_files(texts, pathlib.Path(columns.place), folder)
 
 
-# How columns of numbers are called that say who a sample is of.
-_NAMES_AN_ID = re.compile(
-    r"(^|[\W_])(id|uid|mrn|pid)$|(?-i:[a-z]I[dD]$)|"
-    r"(^|[\W_])(patient|patienten|pat)[\W_]*(no|nr|num|number|nummer)[\W_]*$",
-    re.IGNORECASE,
-)
-
-# Why such columns are no inputs.
-_IDS = "ids by their names"
-
-# How many times as large a standard deviation is that a single number determines, and a median of
-# another unit, such as centimeters or mg/dl for meters or mmol/l.
-_OUTLYING, _OTHER_UNIT = 10, 5
-
-# The fewest rows of which it is no accident that a column numbers them.
-_FEWEST = 10
-
-
 def _read_categories(
     columns: Columns, name: str, missing: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
@@ -619,65 +597,6 @@ def _read_categories(
     return read, known
 
 
-def _informative(
-    place: str, names: Sequence[str], columns: Sequence[np.ndarray], categorical: Sequence[str]
-) -> list[int]:
-    """The positions of columns that say something of a sample; warns of the others.
-
-    These are constants and running numbers, such as the index that pandas writes.
-    """
-    reasons: dict[str, list[str]] = {}
-    kept = []
-    for index, (name, column) in enumerate(zip(names, columns, strict=True)):
-        if len(np.unique(column)) <= 1:
-            reasons.setdefault("constant", []).append(name)
-        elif _numbers_rows(name, column, categorical):
-            reasons.setdefault("running numbers of the rows", []).append(name)
-        elif name == "" or name.startswith("Unnamed: "):
-            reasons.setdefault("nothing says what it holds", []).append(name)
-        elif _NAMES_AN_ID.search(name) and name not in categorical:
-            reasons.setdefault(_IDS, []).append(name)
-        else:
-            kept.append(index)
-    for reason, left_out in reasons.items():
-        _warn_of_left_out(place, left_out, reason)
-    if not kept:
-        raise DataError(f"{place}: no column is left that tells samples apart")
-    return kept
-
-
-def _warn_of_left_out(place: str, names: Sequence[str], reason: str) -> None:
-    shown = listed("column", [name or "without a name" for name in names])
-    warn(f"{place}: {shown} {'is' if len(names) == 1 else 'are'} left out: {reason}")
-
-
-def _numbers_rows(name: str, column: np.ndarray, categorical: Sequence[str]) -> bool:
-    """Whether a column holds consecutive whole numbers, each of them once, in any order."""
-    ordered = np.sort(column)
-    is_run = len(ordered) >= _FEWEST and bool((np.diff(ordered) == 1).all())
-    return is_run and name not in categorical
-
-
-def _far_numbers(place: str, cells: Cells) -> list[str]:
-    """Columns of which different numbers become one in float32, unless their mean is subtracted.
-
-    Warns of all columns with such numbers.
-    """
-    far = []
-    for name, column, known in zip(cells.names, cells.x.T, cells.categories, strict=True):
-        if known is not None or num_rounded(column) == num_different(column):
-            continue
-        text = (
-            f"{place}: the {num_different(column)} different numbers of column {name!r} become "
-            f"{num_rounded(column)} in float32"
-        )
-        if is_far(column):
-            far.append(name)
-            text += "; their mean is subtracted before, also in exported models"
-        warn(text)
-    return far
-
-
 def _labels_of_classes(
     values: Sequence[Any], class_names: Mapping[str, str], place: str, rows: Sequence[int]
 ) -> list[str]:
@@ -696,6 +615,15 @@ def _labels_of_classes(
                 "classes that the file names"
             )
     return [class_names[value] for value in values]
+
+
+def _are_none(_: str, values: Iterator[Any]) -> bool:
+    return next(values, None) is None
+
+
+def _are_text_ids(name: str, values: Iterable[Any]) -> bool:
+    """Whether a column holds ids by its name, and texts."""
+    return bool(NAMES_AN_ID.search(name)) and any(map(_is_text, values))
 
 
 def _is_text(value: Any) -> bool:
@@ -781,74 +709,4 @@ def _warn_of_parts(columns: Columns) -> None:
             warn(
                 f"{columns.place}: column {name!r:.40} says train and test, but is not used; "
                 f"split_column={quoted([name])} uses it, and split_column=none does not"
-            )
-
-
-def _warn_of_outliers(cells: Cells, samples: OwnSamples) -> None:
-    """Warns of a number beside which all others of its column are nearly equal.
-
-    Columns are divided by their standard deviation, which such a number determines.
-    """
-    for name, column, known in zip(cells.names, cells.x.T, cells.categories, strict=True):
-        there = column[~np.isnan(column)]
-        if known is not None or len(there) < _FEWEST:
-            continue
-        extreme = there[np.argmax(np.abs(there - np.median(there)))]
-        others = there[there != extreme]
-        if len(others) < _FEWEST or not 0 < _OUTLYING * others.std() < there.std():
-            continue
-        row = int(np.argmax(column == extreme))
-        warn(
-            f"{samples.place}, {samples.shown(row)}: {extreme:.12g} in column {name!r} is so far "
-            "from the others that a model can hardly tell these apart; correct it, or if it means "
-            f"that the value is missing: missing_markers={extreme:.12g}"
-        )
-
-
-def _warn_of_units(cells: Cells, samples: OwnSamples) -> None:
-    """Warns of columns whose numbers at a site seem to have another unit than those elsewhere."""
-    names, owners = np.unique(samples.sites or [""], return_inverse=True)
-    sizes = np.bincount(owners)
-    rows_of = np.split(np.argsort(owners, kind="stable"), np.cumsum(sizes)[:-1])
-    large = [(names[site], rows_of[site]) for site in np.flatnonzero(sizes >= _FEWEST)]
-    for name, column, known in zip(cells.names, cells.x.T, cells.categories, strict=True):
-        if known is not None or not np.nanmin(column, initial=np.inf) > 0:
-            continue
-        found = [(site, own[~np.isnan(own)]) for site, rows in large for own in [column[rows]]]
-        sites = sorted(
-            (float(np.median(own)), float(own.min()), float(own.max()), str(site))
-            for site, own in found
-            if len(own) >= _FEWEST and own.min() < own.max()
-        )
-        gaps = [high[0] / low[0] for low, high in itertools.pairwise(sites)]
-        if not gaps or max(gaps) < _OTHER_UNIT:
-            continue
-        split = gaps.index(max(gaps)) + 1
-        most, least = max(own[2] for own in sites[:split]), min(own[1] for own in sites[split:])
-        if most < least:
-            low, high = (sorted(own[3] for own in part) for part in (sites[:split], sites[split:]))
-            warn(
-                f"{samples.place}: column {name!r} is at most {most:g} at {listed('site', low)} "
-                f"and at least {least:g} at {listed('site', high)}; if units differ, convert one"
-            )
-
-
-def _warn_of_answers(place: str, cells: Cells, labels: Sequence[str]) -> None:
-    """Warns of columns from which alone the class of each sample follows.
-
-    Their values, missing ones included, are as many intervals as there are classes, or few in view
-    of the number of samples; otherwise, it may be by accident.
-    """
-    classes = np.unique(labels, return_inverse=True)[1]
-    if len(labels) < _FEWEST or classes.max(initial=0) == 0:
-        return
-    for name, column in zip(cells.names, cells.x.T, strict=True):
-        different, values = np.unique(column, return_inverse=True)
-        order = np.lexsort((classes, values))
-        changes = np.flatnonzero(np.diff(classes[order]))
-        follows = bool(np.diff(values[order])[changes].all())
-        if follows and (len(changes) == classes.max() or len(different) ** 2 <= len(labels)):
-            warn(
-                f"{place}: the class of every sample follows from column {name!r} alone; is it a "
-                "result of the label, which will not be known later?"
             )

@@ -1,0 +1,160 @@
+"""What the columns of a table say of its samples, and warnings of those that seem to be wrong."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from tff_pcdd.data.checks import listed, warn
+from tff_pcdd.data.sources._cells import Cells, is_far, num_different, num_rounded
+from tff_pcdd.data.sources._own import OwnSamples
+from tff_pcdd.errors import DataError
+
+# How columns of numbers are called that say who a sample is of.
+NAMES_AN_ID = re.compile(
+    r"(^|[\W_])(id|uid|mrn|pid)$|(?-i:[a-z]I[dD]$)|"
+    r"(^|[\W_])(patient|patienten|pat)[\W_]*(no|nr|num|number|nummer)[\W_]*$",
+    re.IGNORECASE,
+)
+
+# Why such columns are no inputs.
+IDS = "ids by their names"
+
+# How many times as large a standard deviation is that a single number determines, and a median of
+# another unit, such as centimeters or mg/dl for meters or mmol/l.
+_OUTLYING, _OTHER_UNIT = 10, 5
+
+# The fewest rows of which it is no accident that a column numbers them.
+_FEWEST = 10
+
+
+def informative(
+    place: str, names: Sequence[str], columns: Sequence[np.ndarray], categorical: Sequence[str]
+) -> list[int]:
+    """The positions of columns that say something of a sample; warns of the others.
+
+    These are constants and running numbers, such as the index that pandas writes.
+    """
+    reasons: dict[str, list[str]] = {}
+    kept = []
+    for index, (name, column) in enumerate(zip(names, columns, strict=True)):
+        if len(np.unique(column)) <= 1:
+            reasons.setdefault("constant", []).append(name)
+        elif _numbers_rows(name, column, categorical):
+            reasons.setdefault("running numbers of the rows", []).append(name)
+        elif name == "" or name.startswith("Unnamed: "):
+            reasons.setdefault("nothing says what it holds", []).append(name)
+        elif NAMES_AN_ID.search(name) and name not in categorical:
+            reasons.setdefault(IDS, []).append(name)
+        else:
+            kept.append(index)
+    for reason, left_out in reasons.items():
+        warn_of_left_out(place, left_out, reason)
+    if not kept:
+        raise DataError(f"{place}: no column is left that tells samples apart")
+    return kept
+
+
+def warn_of_left_out(place: str, names: Sequence[str], reason: str) -> None:
+    shown = listed("column", [name or "without a name" for name in names])
+    warn(f"{place}: {shown} {'is' if len(names) == 1 else 'are'} left out: {reason}")
+
+
+def _numbers_rows(name: str, column: np.ndarray, categorical: Sequence[str]) -> bool:
+    """Whether a column holds consecutive whole numbers, each of them once, in any order."""
+    ordered = np.sort(column)
+    is_run = len(ordered) >= _FEWEST and bool((np.diff(ordered) == 1).all())
+    return is_run and name not in categorical
+
+
+def far_numbers(place: str, cells: Cells) -> list[str]:
+    """Columns of which different numbers become one in float32, unless their mean is subtracted.
+
+    Warns of all columns with such numbers.
+    """
+    far = []
+    for name, column in cells.numbers():
+        if num_rounded(column) == num_different(column):
+            continue
+        text = (
+            f"{place}: the {num_different(column)} different numbers of column {name!r} become "
+            f"{num_rounded(column)} in float32"
+        )
+        if is_far(column):
+            far.append(name)
+            text += "; their mean is subtracted before, also in exported models"
+        warn(text)
+    return far
+
+
+def warn_of_answers(place: str, cells: Cells, labels: Sequence[str]) -> None:
+    """Warns of columns from which alone the class of each sample follows.
+
+    Their values, missing ones included, are as many intervals as there are classes, or few in view
+    of the number of samples; otherwise, it may be by accident.
+    """
+    classes = np.unique(labels, return_inverse=True)[1]
+    if len(labels) < _FEWEST or classes.max(initial=0) == 0:
+        return
+    for name, column in zip(cells.names, cells.x.T, strict=True):
+        different, values = np.unique(column, return_inverse=True)
+        order = np.lexsort((classes, values))
+        changes = np.flatnonzero(np.diff(classes[order]))
+        follows = bool(np.diff(values[order])[changes].all())
+        if follows and (len(changes) == classes.max() or len(different) ** 2 <= len(labels)):
+            warn(
+                f"{place}: the class of every sample follows from column {name!r} alone; is it a "
+                "result of the label, which will not be known later?"
+            )
+
+
+def warn_of_outliers(cells: Cells, samples: OwnSamples) -> None:
+    """Warns of a number beside which all others of its column are nearly equal.
+
+    Columns are divided by their standard deviation, which such a number determines.
+    """
+    for name, column in cells.numbers():
+        there = column[~np.isnan(column)]
+        if len(there) < _FEWEST:
+            continue
+        extreme = there[np.argmax(np.abs(there - np.median(there)))]
+        others = there[there != extreme]
+        if len(others) < _FEWEST or not 0 < _OUTLYING * others.std() < there.std():
+            continue
+        row = int(np.argmax(column == extreme))
+        warn(
+            f"{samples.place}, {samples.shown(row)}: {extreme:.12g} in column {name!r} is so far "
+            "from the others that a model can hardly tell these apart; correct it, or if it means "
+            f"that the value is missing: missing_markers={extreme:.12g}"
+        )
+
+
+def warn_of_units(cells: Cells, samples: OwnSamples) -> None:
+    """Warns of columns whose numbers at a site seem to have another unit than those elsewhere."""
+    names, owners = np.unique(samples.sites or [""], return_inverse=True)
+    sizes = np.bincount(owners)
+    rows_of = np.split(np.argsort(owners, kind="stable"), np.cumsum(sizes)[:-1])
+    large = [(names[site], rows_of[site]) for site in np.flatnonzero(sizes >= _FEWEST)]
+    for name, column in cells.numbers():
+        if not np.nanmin(column, initial=np.inf) > 0:
+            continue
+        found = [(site, own[~np.isnan(own)]) for site, rows in large for own in [column[rows]]]
+        sites = sorted(
+            (float(np.median(own)), float(own.min()), float(own.max()), str(site))
+            for site, own in found
+            if len(own) >= _FEWEST and own.min() < own.max()
+        )
+        gaps = [high[0] / low[0] for low, high in itertools.pairwise(sites)]
+        if not gaps or max(gaps) < _OTHER_UNIT:
+            continue
+        split = gaps.index(max(gaps)) + 1
+        most, least = max(own[2] for own in sites[:split]), min(own[1] for own in sites[split:])
+        if most < least:
+            low, high = (sorted(own[3] for own in part) for part in (sites[:split], sites[split:]))
+            warn(
+                f"{samples.place}: column {name!r} is at most {most:g} at {listed('site', low)} "
+                f"and at least {least:g} at {listed('site', high)}; if units differ, convert one"
+            )
