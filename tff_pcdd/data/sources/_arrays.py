@@ -12,8 +12,9 @@ from tff_pcdd.data.checks import first_outside, to_float32, warn
 from tff_pcdd.data.input_spec import IMAGE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, ImageSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._cells import is_far, num_different, num_rounded
+from tff_pcdd.data.sources._missing import MissingValues
 from tff_pcdd.data.sources._names import as_names, check_once, check_vector
-from tff_pcdd.data.sources._own import MissingValues, OwnSamples, OwnSource, check_parts, pick
+from tff_pcdd.data.sources._own import OwnSamples, OwnSource, check_parts, pick
 from tff_pcdd.data.sources._statistics import in_parts, measure
 from tff_pcdd.data.sources._tasks import VOLUMES
 from tff_pcdd.errors import DataError, SettingError

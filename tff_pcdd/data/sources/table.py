@@ -41,6 +41,7 @@ from tff_pcdd.data.sources._listed_images import (
     holds_images,
     without_contents,
 )
+from tff_pcdd.data.sources._missing import MissingValues, refuse_missing
 from tff_pcdd.data.sources._names import (
     MARKERS,
     MISSING,
@@ -56,11 +57,9 @@ from tff_pcdd.data.sources._names import (
 )
 from tff_pcdd.data.sources._own import (
     MANY_CLASSES,
-    MissingValues,
     OwnSamples,
     check_parts,
     part_of,
-    refuse_missing,
 )
 from tff_pcdd.data.sources._places import check_data_file
 from tff_pcdd.data.sources._table_files import SUFFIXES, holds_parquet, read_columns
