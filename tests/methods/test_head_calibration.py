@@ -242,6 +242,20 @@ def test_what_clients_send_decides_about_aggregators():
     assert isinstance(planning.check(config).method, Calibrated)
 
 
+# The features and counts of FedMR, alone and beside those of CCVR, which also has products.
+@pytest.mark.parametrize(
+    ("calibration", "sent"),
+    [("fednpc", "counts, features, which"), ("ccvr", "counts, features, products, which")],
+)
+def test_what_a_method_sends_keeps_its_name_with_a_calibration(calibration, sent):
+    config = ExperimentConfig.from_settings(
+        algorithm="fedmr", head_calibration=calibration, aggregator="secure", num_clients=5
+    )
+    reason = f"clients of fedmr with head_calibration={calibration} also send {sent} would not be"
+    with refuses("aggregator", reason):
+        planning.check(config)
+
+
 def test_earlier_runs_are_the_same_experiments(tmp_path):
     """The digest was recorded before head calibrations were components."""
     wanted = ExperimentConfig.from_settings(

@@ -91,10 +91,13 @@ class Aggregator(Component):
             reason = f"clients of {method.name} send no weights"
             raise SettingError(registry.setting, self.name, f"{reason}; {instead}")
         if upload.sums:
+            # With a head calibration, the method's own tensors have longer names.
+            name_of = getattr(method, "piece_of", str)
+            sent = sorted({name_of(name) for name in upload.sums})
             raise SettingError(
                 registry.setting,
                 self.name,
-                f"clients of {method.name} also send {', '.join(upload.sums)}, which would not be "
+                f"clients of {method.name} also send {', '.join(sent)}, which would not be "
                 f"aggregated this way; {instead}",
                 kind="not all that clients send would be aggregated",
             )
