@@ -10,8 +10,9 @@ global model first, and writes the result beside the run, as a run of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tff_pcdd import heavy, measures, stages, tables
 from tff_pcdd.cli import experiments, program, report
@@ -69,11 +70,18 @@ def main(flags: Flags) -> None:
     for name, value in results.get("diagnostics", {}).items():
         print(f"{name:40s} {'-' if value is None else f'{value:.4g}':>10s}")
     for model, of in results.get("calibration", {}).items():
-        before, after = (tables.percent(of[name]) for name in ("ece", "ece_after"))
-        print(f"calibration error, {model}: {before} %, with temperature {after} %")
+        print(_calibration_line(model, of))
     if results.get("diverged"):
         print("diverged: these results are not usable")
     print(f"after round {results['round']}; by client in {Path(run_dir, EVALUATION)}")
+
+
+def _calibration_line(model: str, of: Mapping[str, Any]) -> str:
+    """The calibration errors of a model, from its numbers in calibration.json."""
+    line = f"calibration error, {model}: {tables.percent(of['ece'])} %"
+    if of["held_out_samples"]:
+        return f"{line}, with temperature {tables.percent(of['ece_after'])} %"
+    return f"{line}; no temperature, because no samples are held out (--validation_fraction)"
 
 
 def _calibrate(flags: Flags, config: ExperimentConfig, run_dir: str, options: RunOptions) -> None:
