@@ -256,6 +256,29 @@ def test_what_a_method_sends_keeps_its_name_with_a_calibration(calibration, sent
         planning.check(config)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "calibration", "instead"),
+    [
+        ("fedprox", "ccvr", "head_calibration=none"),  # FedProx's own step is the mean
+        ("feddyn", "ccvr", "another method"),
+        ("creff", None, "another method"),  # fedavg with the calibration of that name
+        ("feddyn", None, "another method"),
+    ],
+)
+def test_what_refuses_a_calibration_does_not_send_to_another_method(
+    algorithm, calibration, instead
+):
+    settings = {"algorithm": algorithm, "head_calibration": calibration, "num_clients": 5}
+    choice = f"choose server_optimizer=sgd with server_learning_rate=1, or {instead}$"
+    with refuses("server_optimizer", choice):
+        ExperimentConfig.from_settings(server_optimizer="fedadam", **settings)
+    with refuses("server_learning_rate", f"choose server_learning_rate=1, or {instead}$"):
+        ExperimentConfig.from_settings(server_learning_rate=0.5, **settings)
+    config = ExperimentConfig.from_settings(aggregator="secure", model="mlp", **settings)
+    with refuses("aggregator", f"choose aggregator=mean or {instead}$"):
+        planning.check(config)
+
+
 def test_earlier_runs_are_the_same_experiments(tmp_path):
     """The digest was recorded before head calibrations were components."""
     wanted = ExperimentConfig.from_settings(

@@ -68,6 +68,20 @@ def compose(method: Method, calibration: HeadCalibration | None = None) -> Metho
     return cast(Method, Calibrated(method, calibration, name))
 
 
+def alternative(method: Method, accepts: Callable[[Method], bool]) -> str:
+    """What an error that refuses a method says to choose instead.
+
+    Args:
+        method: the method, with its head calibration if it has one.
+        accepts: whether what refuses it would accept the method without the calibration.
+    """
+    # Some names of methods stand for FedAvg with a calibration.
+    if not isinstance(method, Calibrated) or method.name == method.calibration.name:
+        return "another method"
+    setting = head_calibration.registry.setting
+    return f"{setting}=none" if accepts(method.method) else "another method"
+
+
 @dataclasses.dataclass(frozen=True)
 class Calibrated:
     """A method whose global model gets a head that the server has re-trained.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from etils import epy
 
 from tff_pcdd.errors import SettingError
+from tff_pcdd.methods.calibrated import alternative
 from tff_pcdd.registry import Component, Registry
 
 # Listing aggregators and their options must not import TensorFlow Federated.
@@ -94,11 +95,12 @@ class Aggregator(Component):
             # With a head calibration, the method's own tensors have longer names.
             name_of = getattr(method, "piece_of", str)
             sent = sorted({name_of(name) for name in upload.sums})
+            other = alternative(method, lambda _: sent == list(upload.sums))
             raise SettingError(
                 registry.setting,
                 self.name,
                 f"clients of {method.name} also send {', '.join(sent)}, which would not be "
-                f"aggregated this way; {instead}",
+                f"aggregated this way; choose {registry.setting}=mean or {other}",
                 kind="not all that clients send would be aggregated",
             )
 

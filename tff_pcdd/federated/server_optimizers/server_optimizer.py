@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from etils import epy
 
 from tff_pcdd.errors import SettingError
+from tff_pcdd.methods.calibrated import alternative
 from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.network import moves
 from tff_pcdd.registry import Component, Registry
@@ -55,7 +56,8 @@ class ServerOptimizer(Component):
             reason = f"{method.name} trains on all samples in one place; the server takes no step"
             raise self._refusal(reason)
         if not method.adds_mean():
-            raise self._refusal(f"{method.name} has a server step of its own")
+            instead = alternative(method, lambda own: own.adds_mean())
+            raise self._refusal(f"{method.name} has a server step of its own", instead)
 
     def check(self, method: Method, upload: UploadSizes) -> None:
         """Refuses methods if the server does not step along the mean of what clients send.
@@ -71,10 +73,10 @@ class ServerOptimizer(Component):
         if not self.adds_change and not upload.trainable:
             raise self._refusal(f"clients of {method.name} send no weights")
 
-    def _refusal(self, reason: str) -> SettingError:
+    def _refusal(self, reason: str, instead: str = "another method") -> SettingError:
         """The error of the setting that makes the step another one than that of FedAvg."""
-        instead = f"{registry.setting}=sgd with server_learning_rate=1, or another method"
-        return SettingError(registry.setting, self.name, f"{reason}; choose {instead}")
+        choice = f"{registry.setting}=sgd with server_learning_rate=1, or {instead}"
+        return SettingError(registry.setting, self.name, f"{reason}; choose {choice}")
 
     def initial_state(self, weights: Sequence[tf.Tensor]) -> State:
         """The optimizer's tensors before the first round; none by default.

@@ -23,8 +23,8 @@ class ServerSGD(ServerOptimizer):
     def adds_change(self):
         return self.learning_rate == 1
 
-    def _refusal(self, reason):
-        reason += "; choose server_learning_rate=1, or another method"
+    def _refusal(self, reason, instead="another method"):
+        reason += f"; choose server_learning_rate=1, or {instead}"
         return SettingError("server_learning_rate", self.learning_rate, reason)
 
     def _step(self, change, state):
