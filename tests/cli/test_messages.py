@@ -11,6 +11,7 @@ import absl.logging
 import pytest
 import tensorflow as tf
 import tqdm
+from tensorflow_model_optimization.python.core.internal.tensor_encoding.utils import tf_utils
 
 from tests import support
 from tests.cli.conftest import ROOT
@@ -21,7 +22,8 @@ from tff_pcdd.cli.flags import as_typed
 @pytest.fixture(autouse=True)
 def logging_as_it_was(monkeypatch):
     monkeypatch.setattr(logging.root, "handlers", [])
-    monkeypatch.setattr(logging.getLogger("tensorflow"), "filters", [])
+    for name in ("tensorflow", "root"):
+        monkeypatch.setattr(logging.getLogger(name), "filters", [])
     levels = {name: logging.getLogger(name).level for name in ("root", "tensorflow")}
     verbosity = absl.logging.get_verbosity()
     yield
@@ -76,6 +78,19 @@ def test_operations_that_tff_does_not_use_are_no_errors(capsys):
     gc.collect()
     logging.getLogger("tensorflow").error("another")
     assert capsys.readouterr().err == "train: error: another\n"
+
+
+def test_what_compression_says_of_each_tensor_is_not_shown(capsys):
+    """With aggregator=compressed and 4 bits, dozens of times in a run."""
+    messages.install("train")
+    # Seven entries of 4 bits in 28: the sum of 16^k·entry.
+    packed = tf_utils.pack_into_int(tf.constant([1, 2, 3, 0, 0, 0, 1]), 4, 28)
+    assert packed.numpy().tolist() == [[1 + 2 * 16 + 3 * 16**2 + 16**6]]
+    absl.logging.warning("another")
+    assert capsys.readouterr().err == "train: warning: another\n"
+    messages.set_level(0)
+    tf_utils.pack_into_int(tf.constant([1]), 4, 28)
+    assert "extra memory" in capsys.readouterr().err
 
 
 @pytest.mark.integration

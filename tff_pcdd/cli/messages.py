@@ -59,13 +59,16 @@ def install(program: str, flags: Container[str] = ()) -> None:
     set_level(None)
 
 
-def may_concern_users(record: logging.LogRecord) -> bool:
-    """Whether TensorFlow's message is not about an operation that nobody has used.
+# TFF's secure sums have assertions in their graphs that are not used, which harms nothing, and so
+# have loops after an error in them. Compressing tensors says, for each of them in each computation,
+# that it takes memory for a while; it names a ticket that only its authors can read.
+_OF_NO_CONCERN = ("Object was never used", "can temporarily allocate extra memory")
 
-    TFF's secure sums have assertions in their graphs that are not used, which harms nothing, and so
-    have loops after an error in them.
-    """
-    return "Object was never used" not in record.getMessage()
+
+def may_concern_users(record: logging.LogRecord) -> bool:
+    """Whether a message of TensorFlow or TFF is not one that says nothing about a run."""
+    message = record.getMessage()
+    return not any(text in message for text in _OF_NO_CONCERN)
 
 
 def set_level(verbosity: int | None) -> None:
@@ -80,4 +83,5 @@ def set_level(verbosity: int | None) -> None:
     logging.root.setLevel(converter.absl_to_standard(level))
     tensorflow = logging.getLogger("tensorflow")
     tensorflow.setLevel(logging.ERROR if verbosity is None else logging.NOTSET)
-    (tensorflow.addFilter if verbosity is None else tensorflow.removeFilter)(may_concern_users)
+    for logger in (tensorflow, logging.root):
+        (logger.addFilter if verbosity is None else logger.removeFilter)(may_concern_users)
