@@ -87,8 +87,8 @@ def shortened(source):
 def test_questions_at_the_start_are_answered_at_the_end(committed):
     questions = committed.cells[0].source.split("**Think first**")[1]
     answers = committed.cells[-1].source.split("## Answers to the questions")[1]
-    items = [re.findall("^- ", text.split("\n## ")[0], re.MULTILINE) for text in (questions, answers)]
-    assert len(items[0]) == len(items[1]) == 3
+    for text in (questions, answers.split("\n## ")[0]):
+        assert len(re.findall("^- ", text, re.MULTILINE)) == 3
 
 
 @every_notebook
