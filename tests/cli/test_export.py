@@ -79,6 +79,12 @@ def check(result, message):
             "of tasks.train, such as 0.2\n",
         ),
         (["--checkpoint_round=9"], "no checkpoint of round 9"),
+        (["--checkpoint_round=1.5"], "--checkpoint_round=1.5: must be a whole number, or best"),
+        (
+            ["--checkpoint_round=best"],
+            "--checkpoint_round=best: no round was measured on held-out samples; name a round, or "
+            "train with --validation_fraction of tasks.train, such as 0.2\n",
+        ),
     ],
 )
 def test_refusals(flags, message, run_dir, call_here, tmp_path):

@@ -84,7 +84,7 @@ def test_so_does_one_about_a_study(run, module, tmp_path, call_here):
 def test_with_the_module_there_is_nothing_to_say(run, module, call_here, caplog):
     flags = ("--import=a_module_of_mine", "--run_dir=run", "--checkpoint_round=x")
     _, _, err = call_here("evaluate", *flags)
-    assert err == "evaluate: error: --checkpoint_round=x: must be a whole number\n"
+    assert err == "evaluate: error: --checkpoint_round=x: must be a whole number, or best\n"
     run_directory.read_config(run)
     assert caplog.messages == []
 

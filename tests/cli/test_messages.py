@@ -161,10 +161,10 @@ def test_settings_in_texts_are_typed_as_flags(text, typed):
 
 
 def test_settings_of_training_are_typed_as_flags_elsewhere():
-    text = "train with `rounds=9`, or a larger `keep_checkpoints`; `x=1`, checkpoint_round=9"
+    text = "train with `rounds=9`, or a larger `keep_checkpoints`; `x=1`, checkpoint_round=best"
     typed = (
         "train with --rounds=9, or a larger --keep_checkpoints of tasks.train; `x=1`, "
-        "--checkpoint_round=9"
+        "--checkpoint_round=best"
     )
     assert as_typed(text, {"checkpoint_round"}) == typed
 

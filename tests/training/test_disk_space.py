@@ -34,6 +34,25 @@ def test_bytes_of_all_checkpoints(options, store, keep, every, expected):
     assert disk_space.most_bytes(SERVER, CLIENT, CONFIG, options, 5) == expected
 
 
+@pytest.mark.parametrize(
+    ("store", "keep", "every", "expected"),
+    [
+        # Two are kept, that of the best round is kept, and the fourth is written.
+        ("memory", 1, 1, 3 * (1000 + 5 * 10)),
+        ("memory", 2, 1, 4 * (1000 + 5 * 10)),
+        # Each round may be the best so far.
+        ("memory", 3, 4, 4 * (1000 + 5 * 10)),
+        # The newest states and the best ones, and those of the cohorts of the last rounds.
+        ("disk", 1, 1, 3 * 1000 + (2 * 5 + 2 * 3) * 10),
+    ],
+)
+def test_the_best_checkpoint_needs_as_much_as_another(options, store, keep, every, expected):
+    options = dataclasses.replace(
+        options, client_store=store, keep_checkpoints=keep, checkpoint_every=every
+    )
+    assert disk_space.most_bytes(SERVER, CLIENT, CONFIG, options, 5, keeps_best=True) == expected
+
+
 @pytest.mark.usefixtures("shared_computations")
 def test_a_run_is_refused_before_it_is_trained(options, tmp_path, monkeypatch):
     """The estimate is close to what the run then occupies."""

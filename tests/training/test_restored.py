@@ -58,7 +58,7 @@ def test_an_accuracy_without_samples_is_null(unbroken, options, monkeypatch):
 
 
 def test_what_is_not_there_is_refused(unbroken, options, tmp_path):
-    hint = "training with a larger `keep_checkpoints` keeps earlier ones"
+    hint = "a larger `keep_checkpoints` or smaller `checkpoint_every` keeps more"
     with pytest.raises(FileNotFoundError, match=rf"round 1 .*there are \[2, 3, 4\]; {hint}$"):
         evaluate_run(CONFIG, unbroken, options, 1)
     with pytest.raises(FileNotFoundError, match=r"no checkpoint of round 9 .*\[2, 3, 4\]$"):

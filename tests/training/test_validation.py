@@ -1,15 +1,17 @@
 """Runs that hold samples out: the best round, and accuracies on what was held out."""
 
 import dataclasses
+import re
+import shutil
 import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.training.runs import CONFIG, metrics, rows, summary
 from tff_pcdd.export import ExportOptions, export_run
 from tff_pcdd.training import History, evaluate_run, restore_run, restored, run_experiment
+from tff_pcdd.training.post_hoc import calibrate_run
 
 pytestmark = [
     pytest.mark.integration,
@@ -95,13 +97,11 @@ def test_evaluation_of_a_run_with_validation(validated, options):
 
 @pytest.fixture(scope="module")
 def better_before(options, shared_computations, tmp_path_factory):
-    """Runs whose last round is not the best on held-out samples, with all checkpoints and one."""
+    """A run whose last round is not the best on held-out samples, with one further checkpoint."""
     config = CONFIG.with_settings(validation_fraction=0.25, batch_size=4, seed=1)
-    made = {}
-    for keep in (4, 1):
-        made[keep] = tmp_path_factory.mktemp("runs") / f"keeps_{keep}"
-        run_experiment(config, made[keep], dataclasses.replace(options, keep_checkpoints=keep))
-    values = [float(row["va"]) for row in rows(made[1])]
+    made = tmp_path_factory.mktemp("runs") / "better_before"
+    run_experiment(config, made, dataclasses.replace(options, keep_checkpoints=1))
+    values = [float(row["va"]) for row in rows(made)]
     best = 1 + int(np.argmax(values))
     assert values[best - 1] > values[3]
     shown = f"({values[best - 1]:.2f} % instead of {values[3]:.2f} %)"
@@ -109,68 +109,78 @@ def better_before(options, shared_computations, tmp_path_factory):
     return config, made, best, said
 
 
-@pytest.mark.parametrize("command", ["evaluate", "export"])
-@pytest.mark.parametrize("keep", [4, 1])
+@pytest.mark.parametrize("command", ["evaluate", "export", "calibrate"])
 def test_the_last_round_is_used_and_a_better_one_named(
-    command, keep, better_before, options, tmp_path, caplog
+    command, better_before, options, tmp_path, caplog
 ):
-    config, directories, best, said = better_before
+    config, directory, best, said = better_before
+    if command == "calibrate":  # FedGELA's head is fixed.
+        config = config.with_settings(algorithm="fedavg", fedgela_scale=None)
+        directory = tmp_path / "run"
+        run_experiment(config, directory, dataclasses.replace(options, keep_checkpoints=1))
 
     def use(number=None):
+        """The round that is used, and what is said about held-out samples."""
         caplog.clear()
+        place = tmp_path / str(number)
         if command == "evaluate":
-            evaluate_run(config, directories[keep], options, number)
-        else:
+            used = evaluate_run(config, directory, options, number)["round"]
+        elif command == "export":
             chosen = ExportOptions(clients="none")
-            place = tmp_path / str(number)
-            export_run(directories[keep], place, chosen, options, round_number=number)
-        return [r.getMessage() for r in caplog.records if "held-out" in r.getMessage()]
+            export_run(directory, place, chosen, options, round_number=number)
+            card = (place / "global" / "1" / "model_card.md").read_text()
+            used = int(re.search(r"(\d+) of 4 rounds", card)[1])
+        else:
+            calibrated = config.with_settings(head_calibration="ccvr")
+            calibrate_run(config, calibrated, directory, place, options, number)
+            used = int(rows(place)[0]["round"])
+        return used, [r.getMessage() for r in caplog.records if "held-out" in r.getMessage()]
 
-    remedies = {
-        4: f"checkpoint_round={best} takes it",
-        1: f"its checkpoint was not kept; train with `rounds={best}` in another directory, or with "
-        "a larger `keep_checkpoints`",
-    }
-    assert use() == [said + remedies[keep]]
-    assert use(4) == []
+    if command == "calibrate":
+        values = [float(row["va"]) for row in rows(directory)]
+        best = 1 + int(np.argmax(values))
+    else:
+        assert use() == (4, [f"{said}checkpoint_round=best takes it"])
+    assert use(4) == (4, [])
+    assert use("best") == (best, [])
 
 
-def test_fewer_rounds_give_the_model_of_that_round(better_before, options, tmp_path):
-    """As the warning promises."""
-    config, directories, best, _ = better_before
-    run_experiment(config.with_settings(rounds=best), tmp_path / "run", options)
-    found = [
-        restore_run(config.with_settings(rounds=rounds), directory, options, best)
-        for rounds, directory in ((best, tmp_path / "run"), (4, directories[4]))
-    ]
-    one, other = (tf.nest.flatten(run.simulation.state.weights) for run in found)
-    for weights, same in zip(one, other, strict=True):
-        np.testing.assert_array_equal(weights, same)
+def test_a_better_round_without_its_checkpoint(better_before, options, tmp_path, caplog):
+    """As in runs of earlier versions."""
+    config, directory, best, said = better_before
+    copy = shutil.copytree(directory, tmp_path / "run")
+    for kind in ("json", "npz"):
+        (copy / "checkpoints" / f"round_{best:06d}.{kind}").unlink()
+    evaluate_run(config, copy, options)
+    remedy = "its checkpoint is not there; the same training in another directory keeps it"
+    assert said + remedy in caplog.messages
+    with pytest.raises(FileNotFoundError, match=rf"no checkpoint of round {best} .*are \[4\]; a "):
+        evaluate_run(config, copy, options, "best")
 
 
 @pytest.mark.parametrize(
-    ("method", "values", "remedy"),
+    ("values", "is_better"),
     [
         # A tie, a last round that is the best, and rounds that were not measured.
-        ("fedavg", [30.0, 20.0, 30.0], None),
-        ("fedavg", [20.0, None, 30.0], None),
-        ("fedavg", [None, None, None], None),
-        ("fedavg", [30.0, 20.0, None], "train with `rounds=1` in another directory, or with a "),
-        # The model of round 1 depends on the planned number of rounds.
-        ("fedproc", [30.0, 20.0, 10.0], "train with a larger `keep_checkpoints`"),
+        ([30.0, 20.0, 30.0], False),
+        ([20.0, None, 30.0], False),
+        ([None, None, None], False),
+        ([30.0, 20.0, None], True),
+        ([30.0, 20.0, 10.0], True),
     ],
 )
-def test_which_rounds_are_better(method, values, remedy, tmp_path, caplog):
+@pytest.mark.parametrize("asked", [None, 3, "best"])
+@pytest.mark.parametrize("diverged", [False, True])
+def test_which_rounds_are_better(values, is_better, asked, diverged, tmp_path, caplog):
     history = History(["round", "va"])
     for number, value in enumerate(values, 1):
         history.append({"round": number, "va": value})
-    restored.warn_of_better_round(
-        types.SimpleNamespace(
-            config=CONFIG.with_settings(algorithm=method),
-            history=history,
-            directory=tmp_path,
-            simulation=types.SimpleNamespace(nonfinite=types.SimpleNamespace(diverged=False)),
-        )
+    nonfinite = types.SimpleNamespace(diverged=diverged)
+    run = types.SimpleNamespace(
+        config=CONFIG,
+        history=history,
+        directory=tmp_path,
+        simulation=types.SimpleNamespace(nonfinite=nonfinite),
     )
-    assert len(caplog.records) == (remedy is not None)
-    assert remedy is None or remedy in caplog.text
+    restored.warn_of_better_round(run, asked)
+    assert len(caplog.records) == (is_better and asked is None and not diverged)

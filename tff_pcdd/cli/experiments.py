@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd import methods
-from tff_pcdd.cli.flags import Flags
+from tff_pcdd.cli.flags import Flags, RoundNumber
 from tff_pcdd.data import DataConfig
 from tff_pcdd.data.checks import warn
 from tff_pcdd.errors import DataError, SettingError
@@ -46,7 +46,12 @@ def define_restored(flags: Flags, group: str) -> None:
     """Defines the flags that name a checkpoint of a run."""
     flags.add(str, "run_dir", None, "Directory of the run; required.", group)
     flags.add(
-        int, "checkpoint_round", None, "Round of the checkpoint, by default the newest.", group
+        RoundNumber,
+        "checkpoint_round",
+        None,
+        "Round of the checkpoint, by default the newest; best is the round that is best on "
+        "held-out samples (validation_fraction).",
+        group,
     )
     for setting in describe(ExperimentConfig):
         if setting.path:

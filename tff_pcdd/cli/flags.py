@@ -29,6 +29,19 @@ class _WholeNumber(absl_flags.IntegerParser):
             raise ValueError("must be a whole number") from None
 
 
+class RoundNumber(_WholeNumber):
+    """The number of a round, or "best"."""
+
+    def convert(self, argument):
+        try:
+            return argument if argument == "best" else super().convert(argument)
+        except ValueError as error:
+            raise ValueError(f"{error}, or best") from None
+
+    def flag_type(self):
+        return "round"
+
+
 class _Number(absl_flags.FloatParser):
     def convert(self, argument):
         try:
@@ -76,8 +89,8 @@ _SWITCH = ["true", "false"]
 # Ends of the names of flags that are paths of results, unless they are settings.
 _RESULTS = ("_dir", "_dirs", "_file")
 
-# The types of flags as absl calls them; all others are texts.
-_KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float}
+# The types of flags as their parsers call them; all others are texts.
+_KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float, "round": object}
 
 # Settings of one run, and the flags of programs that have several.
 _SEVERAL = {"algorithm": "algorithms", "seed": "seeds"}
@@ -85,6 +98,7 @@ _SEVERAL = {"algorithm": "algorithms", "seed": "seeds"}
 # What reads the flags of a type from the command line; absl's own parsers name Python's functions.
 _PARSERS: dict[Any, absl_flags.ArgumentParser] = {
     int: _WholeNumber(),
+    RoundNumber: RoundNumber(),
     float: _Number(),
     list: _Names(),
 }
@@ -114,7 +128,8 @@ class Flags:
         """Defines a flag that is not a setting.
 
         Args:
-            kind: a type (bool, int, float, str, list), or one of absl's DEFINE functions.
+            kind: a type (bool, int, float, str, list, RoundNumber), or one of absl's DEFINE
+                functions.
             name: the name of the flag, without dashes.
             default: the default value; None for none.
             text: the help text.

@@ -63,9 +63,9 @@ class ClientStateStore(abc.ABC):
             DamagedFileError: the file of a state is missing or damaged; nothing is restored.
         """
 
-    def forget_before(self, version: int) -> None:
-        """Deletes states that no checkpoint of round `version` or later needs."""
-        del version
+    def forget_before(self, version: int, kept: int | None = None) -> None:
+        """Deletes states that no checkpoint of round `kept`, `version` or later needs."""
+        del version, kept
 
     def forget_after(self, version: int) -> None:
         """Deletes states of rounds after `version`, which will be computed again."""

@@ -65,7 +65,7 @@ def export_run(
     run_options: RunOptions | None = None,
     *,
     config: ExperimentConfig | None = None,
-    round_number: int | None = None,
+    round_number: int | str | None = None,
     overwrite: bool = False,
     federation: data.Federation | None = None,
 ) -> list[Exported]:
@@ -80,7 +80,8 @@ def export_run(
         run_options: runtime in which personal models are trained; use that of the run's evaluation.
         config: settings of the run, by default those of its config.json; only `data_dir` may be
             different.
-        round_number: the round whose checkpoint is exported; the newest by default.
+        round_number: the round whose checkpoint is exported, or "best" for the round that is best
+            on held-out samples; the newest by default.
         overwrite: whether to replace models of the same version.
         federation: the clients and their samples, if the run did not load them as `config` says.
 
@@ -90,7 +91,8 @@ def export_run(
     Raises:
         FileNotFoundError: there is no checkpoint of this round.
         SettingError: `export_dir` cannot be used, a client is unknown, or there is nothing to
-            export; or without `config`, as `run_directory.read_config`. Nothing is written then.
+            export, or no best round; or without `config`, as `run_directory.read_config`. Nothing
+            is written then.
         DataError: the run has diverged, and nothing is written; or a weight or an answer of a model
             is NaN or infinite, and that model is not written.
         WriteError: a model cannot be written. The next call continues with it.
@@ -116,7 +118,7 @@ def iter_export(
     run_options: RunOptions | None = None,
     *,
     config: ExperimentConfig | None = None,
-    round_number: int | None = None,
+    round_number: int | str | None = None,
     overwrite: bool = False,
     federation: data.Federation | None = None,
 ) -> Iterator[Exported]:
@@ -143,8 +145,7 @@ def iter_export(
         _check_usable(run, newest=round_number is None)
         check_temperature(options, has_held_out=bool(run.simulation.spec.validation))
         _check_lite(run, options)
-        if round_number is None:
-            warn_of_better_round(run)
+        warn_of_better_round(run, round_number)
         stack.pop_all()
     return _export(run, directory, folders, options, settings)
 

@@ -42,7 +42,7 @@ from tff_pcdd.measures import Measure
 from tff_pcdd.registry import Component, Registry
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 from tff_pcdd.training.file_names import METRICS
-from tff_pcdd.training.summary import typical_seconds
+from tff_pcdd.training.summary import best_round, typical_seconds
 
 if TYPE_CHECKING:
     from tff_pcdd.experiment.history import Row
@@ -135,7 +135,9 @@ class CsvLog(Callback):
 
 
 class SaveCheckpoints(Callback):
-    """Saves a checkpoint every few rounds, and after the last one.
+    """Saves a checkpoint every few rounds, after the last one, and after each new best one.
+
+    The best of the rounds that have a checkpoint is kept beside the newest ones; see `best_round`.
 
     Args:
         manager: writes the checkpoints.
@@ -147,12 +149,14 @@ class SaveCheckpoints(Callback):
         self._every = every
 
     def on_round(self, run, row):
-        simulation = run.simulation
-        if run.is_due(self._every):
+        simulation, current = run.simulation, run.simulation.round
+        if run.is_due(self._every) or best_round(run.config, run.history) == current:
             checkpoint = Checkpoint(
-                simulation.round, simulation.state, simulation.totals, run.history.text()
+                current, simulation.state, simulation.totals, run.history.text()
             )
-            self._manager.save(checkpoint, simulation.store)
+            saved = {*self._manager.rounds(), current}
+            rows = [row for row in run.history if row["round"] in saved]
+            self._manager.save(checkpoint, simulation.store, best_round(run.config, rows))
 
 
 class EarlyStopping(Callback):

@@ -65,7 +65,7 @@ class _Arrays(NamedTuple):
 
 
 class CheckpointManager:
-    """Writes checkpoints `round_NNNNNN.npz` with a manifest `.json`, and keeps the newest.
+    """Writes checkpoints `round_NNNNNN.npz` with a manifest `.json`; keeps the newest and the best.
 
     A checkpoint counts as soon as it has a manifest, which is written last. It is on the disk
     before `save` returns and before an older one is deleted.
@@ -94,8 +94,16 @@ class CheckpointManager:
     def _arrays(self, round_number: int) -> Path:
         return manifests.arrays_path(self._directory, round_number)
 
-    def save(self, checkpoint: Checkpoint, store: ClientStateStore) -> None:
-        """Saves the state after a round, and deletes all but the newest `keep` checkpoints."""
+    def save(
+        self, checkpoint: Checkpoint, store: ClientStateStore, best: int | None = None
+    ) -> None:
+        """Saves the state after a round, and deletes all but the newest `keep` checkpoints.
+
+        Args:
+            checkpoint: the state.
+            store: has the clients' states.
+            best: the round of a further checkpoint that is kept.
+        """
         files.make_directory(self._directory)
         clients, states = store.snapshot()
         numbers = map(int, clients) if store.inline else ()
@@ -113,9 +121,9 @@ class CheckpointManager:
         manifests.write(self._directory, self._newest)
         oldest = self.rounds()[-self._keep :][0]
         for number in manifests.rounds(self._directory):
-            if number < oldest:
+            if number < oldest and number != best:
                 self._delete(number)
-        store.forget_before(oldest)
+        store.forget_before(oldest, best)
 
     @property
     def newest(self) -> Manifest | None:
@@ -198,16 +206,15 @@ class CheckpointManager:
             DataError: the checkpoint belongs to another run, or was written with other data.
         """
         rounds = self.rounds()
-        if not rounds or (round_number is not None and round_number not in rounds):
-            kept = rounds and round_number is not None and round_number < rounds[0]
-            hint = "; training with a larger `keep_checkpoints` keeps earlier ones" if kept else ""
-            raise FileNotFoundError(
-                f"no checkpoint of round {round_number} in {self._directory}; there are "
-                f"{rounds}{hint}"
-                if rounds
-                else f"no checkpoint in {self._directory}"
-            )
+        if not rounds:
+            raise FileNotFoundError(f"no checkpoint in {self._directory}")
         if round_number is not None:
+            if round_number not in rounds:
+                hint = "a larger `keep_checkpoints` or smaller `checkpoint_every` keeps more"
+                raise FileNotFoundError(
+                    f"no checkpoint of round {round_number} in {self._directory}; there are "
+                    f"{rounds}" + (f"; {hint}" if round_number < rounds[-1] else "")
+                )
             return self._load(round_number, template, client_template, store)
         damage: list[str] = []
         # Arrays without a manifest may be what is left of a newer checkpoint.

@@ -33,13 +33,20 @@ def check(simulation: Simulation, options: RunOptions, folders: Sequence[Path]) 
         simulation.config,
         options,
         simulation.federation.num_clients,
+        keeps_best=simulation.spec.validation,
     )
     needed -= sum(_bytes_below(folder) for folder in folders)
     files.check_space(folders[0].parent, needed, "the checkpoints of this run")
 
 
 def most_bytes(
-    server: int, client: int, config: ExperimentConfig, options: RunOptions, num_clients: int
+    server: int,
+    client: int,
+    config: ExperimentConfig,
+    options: RunOptions,
+    num_clients: int,
+    *,
+    keeps_best: bool = False,
 ) -> int:
     """The most bytes that the states in the checkpoints of a run have at a time.
 
@@ -49,19 +56,23 @@ def most_bytes(
         config: the settings of the run.
         options: how many checkpoints are kept, and where the client states are.
         num_clients: number of clients.
+        keeps_best: whether the checkpoint of the best round is kept too.
     """
     rounds, every = config.training.rounds, options.checkpoint_every
     cohort = config.training.clients_per_round or num_clients
-    # A checkpoint is written before the oldest is deleted.
-    checkpoints = min(options.keep_checkpoints + 1, math.ceil(rounds / every))
+    # A checkpoint is written before the oldest is deleted. Each round may be the best so far.
+    saved = rounds if keeps_best else math.ceil(rounds / every)
+    checkpoints = min(options.keep_checkpoints + 1 + keeps_best, saved)
     # Clients that never take part have no state.
     states = min(num_clients, rounds * cohort)
     if config.training.warm_start is not None:
         states = num_clients
     if options.client_store == "memory":
         return checkpoints * (server + states * client)
-    # The newest state of each client, and those that the older checkpoints refer to.
-    return checkpoints * server + (states + min(rounds, checkpoints * every) * cohort) * client
+    # The newest state of each client, and those that the older checkpoints refer to: the best one
+    # to one of each client, the others to those of the rounds since.
+    since = min(rounds, (checkpoints - keeps_best) * every) * cohort
+    return checkpoints * server + (states * (1 + keeps_best) + since) * client
 
 
 def _bytes_below(folder: Path) -> int:

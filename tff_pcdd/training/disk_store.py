@@ -159,12 +159,16 @@ class DiskStore(ClientStateStore):
                     following[client] = version
         self._superseded = collections.deque(sorted(found))
 
-    def forget_before(self, version):
-        emptied = set()
+    def forget_before(self, version, kept=None):
+        emptied, spared = set(), []
         while self._superseded and self._superseded[0][0] <= version:
-            _, client, earlier = self._superseded.popleft()
+            following, client, earlier = self._superseded.popleft()
+            if kept is not None and earlier <= kept < following:
+                spared.append((following, client, earlier))
+                continue
             files.remove(self._path(client, earlier))
             emptied.add(earlier)
+        self._superseded.extendleft(reversed(spared))
         for earlier in emptied:
             # No checkpoint names a round without a newest state.
             if not self._has_states(earlier):

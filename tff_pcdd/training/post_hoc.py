@@ -31,7 +31,7 @@ def calibrate_run(
     run_dir: str | os.PathLike,
     output_dir: str | os.PathLike,
     options: RunOptions | None = None,
-    round_number: int | None = None,
+    round_number: int | str | None = None,
     *,
     federation: Federation | None = None,
 ) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def calibrate_run(
         run_dir: the directory of the run.
         output_dir: the directory of the result, which must not exist. It appears when it is whole.
         options: how and where it is computed, and what is written.
-        round_number: the round of the checkpoint, by default the newest that is not damaged.
+        round_number: the round of the checkpoint, or "best"; as for `evaluate_run`.
         federation: the clients and their samples, if the run did not load them as `config` says.
 
     Returns:
@@ -66,8 +66,7 @@ def calibrate_run(
         planning.check(calibrated)
     target = Path(output_dir)
     run = restore_run(config, run_dir, options, round_number, federation=federation)
-    if round_number is None:
-        warn_of_better_round(run)
+    warn_of_better_round(run, round_number)
     with run.simulation as trained:
         if trained.nonfinite.diverged:
             raise DataError(f"{run_dir} is not calibrated: the run has diverged")

@@ -8,12 +8,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import evaluation, files, measures, stages, tables
+from tff_pcdd import evaluation, files, stages, tables
 from tff_pcdd.data import Federation
+from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.history import History
 from tff_pcdd.training import manifests, predictions
 from tff_pcdd.training.file_names import CHECKPOINTS, CLIENT_STATES, EVALUATION
+from tff_pcdd.training.manifests import Manifest
 from tff_pcdd.training.run import Run
 from tff_pcdd.training.run_directory import (
     check_entries,
@@ -23,16 +26,19 @@ from tff_pcdd.training.run_directory import (
     without_nan,
 )
 from tff_pcdd.training.run_options import RunOptions
-from tff_pcdd.training.summary import summarize_accuracies
+from tff_pcdd.training.summary import best_round, held_out_measure
 
 _logger = logging.getLogger(__name__)
+
+# What names the round that is best on held-out samples, in the place of its number.
+BEST = "best"
 
 
 def restore_run(
     config: ExperimentConfig,
     run_dir: str | os.PathLike,
     options: RunOptions | None = None,
-    round_number: int | None = None,
+    round_number: int | str | None = None,
     *,
     federation: Federation | None = None,
 ) -> Run:
@@ -40,7 +46,8 @@ def restore_run(
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
-        SettingError: something in the directory is not what its name says.
+        SettingError: something in the directory is not what its name says, or "best" is asked for
+            and there is no best round.
         DataError: the checkpoint is damaged, belongs to another run, or was written with other
             data.
     """
@@ -52,40 +59,53 @@ def restore_run(
     on_disk = (directory / CLIENT_STATES).is_dir() if record is None else not record.inline
     if on_disk:
         options = dataclasses.replace(options, client_store="disk")
+    if isinstance(round_number, str):
+        round_number = _named_round(config, record, round_number)
     run = Run(config, directory, options, federation=federation)
     run.restore(round_number)
     return run
 
 
-def warn_of_better_round(run: Run) -> None:
+def _named_round(config: ExperimentConfig, record: Manifest | None, name: str) -> int | None:
+    """The number of the best round of a run, by its newest manifest; None without any.
+
+    Raises:
+        SettingError: the name is not "best", or there is no best round.
+    """
+    if name != BEST:
+        raise SettingError("checkpoint_round", name, f"must be the number of a round, or {BEST}")
+    if record is None:
+        return None
+    best = best_round(config, History.parse(record.metrics))
+    if best is None:
+        reason = "no round was measured on held-out samples; name a round, or train with "
+        raise SettingError("checkpoint_round", name, f"{reason}`validation_fraction`, such as 0.2")
+    return best
+
+
+def warn_of_better_round(run: Run, round_number: int | str | None) -> None:
     """Warns if an earlier round of a restored run is better on held-out samples, and what to do.
 
-    The rounds are compared as in summary.json: by the accuracy of the global model, or without one
-    by that of the personal models.
+    Args:
+        run: the run.
+        round_number: the round that was asked for; if there was one, nothing is said.
     """
-    config, history = run.config, run.history
-    if not len(history):
+    best = best_round(run.config, run.history)
+    if round_number is not None or best is None or run.simulation.nonfinite.diverged:
         return
-    measure = measures.of("va" if config.method.has_global_model else "va_personal")
-    found = summarize_accuracies(
-        history,
-        diverged=run.simulation.nonfinite.diverged,
-        whole=config.evaluation.personal_eval_every is None,
-    )
-    best, value, here = found.get(measure.best_round), found.get(measure.best), history[-1]
-    if best is None or (here[measure.name] is not None and here[measure.name] >= value):
+    name, here = held_out_measure(run.config).name, run.history[-1]
+    values = dict(run.history.points(name))
+    if here[name] is not None and here[name] >= values[best]:
         return
-    if best in manifests.rounds(run.directory / CHECKPOINTS, ["json"]):
-        remedy = f"checkpoint_round={best} takes it"
-    else:
-        shorter = "" if config.planned_by else f"with `rounds={best}` in another directory, or "
-        remedy = f"its checkpoint was not kept; train {shorter}with a larger `keep_checkpoints`"
+    remedy = f"checkpoint_round={BEST} takes it"
+    if best not in manifests.rounds(run.directory / CHECKPOINTS, ["json"]):
+        remedy = "its checkpoint is not there; the same training in another directory keeps it"
     _logger.warning(
         "round %d is used, but round %d is better on held-out samples (%s %% instead of %s %%); %s",
         here["round"],
         best,
-        tables.percent(value),
-        tables.percent(here[measure.name]),
+        tables.percent(values[best]),
+        tables.percent(here[name]),
         remedy,
     )
 
@@ -94,7 +114,7 @@ def evaluate_run(
     config: ExperimentConfig,
     run_dir: str | os.PathLike,
     options: RunOptions | None = None,
-    round_number: int | None = None,
+    round_number: int | str | None = None,
     *,
     federation: Federation | None = None,
 ) -> dict[str, Any]:
@@ -106,8 +126,9 @@ def evaluate_run(
         config: the settings of the run; only data_dir may differ.
         run_dir: the directory of the run.
         options: how and where the accuracies are computed.
-        round_number: the round of the checkpoint, by default the newest that is not damaged. If
-            that is not the newest of all, a warning says so.
+        round_number: the round of the checkpoint, or "best" for that of the round that is best on
+            held-out samples; by default the newest that is not damaged. If that is not the newest
+            of all, a warning says so.
         federation: the clients and their samples, if the run did not load them as `config` says.
 
     Returns:
@@ -124,8 +145,7 @@ def evaluate_run(
     files.check_writable(Path(run_dir), "run_dir")
     files.remove_leftovers(Path(run_dir))
     run = restore_run(config, run_dir, options, round_number, federation=federation)
-    if round_number is None:
-        warn_of_better_round(run)
+    warn_of_better_round(run, round_number)
     with run.simulation:
         stages.enter("evaluating")
         results = _evaluate(run)

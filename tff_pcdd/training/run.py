@@ -346,14 +346,16 @@ class Run:
                     f"the {only} in {directory} is that of round {planned}, which was evaluated "
                     "as the last one; overwrite the run",
                 )
+            kept = earlier[-1] if earlier else 0
             _logger.warning(
-                "round %d, the last one of %d planned rounds, is computed again: in %d rounds it "
+                "round %d, the last one of %d planned rounds, is computed again%s: in %d rounds it "
                 "is evaluated differently",
                 planned,
                 planned,
+                f", with those from round {kept + 1} on" if kept + 1 < planned else "",
                 rounds,
             )
-            self._checkpoints.forget_after(earlier[-1] if earlier else 0)
+            self._checkpoints.forget_after(kept)
         # What else the shorter run has measured is not of the longer one either.
         for name in (SUMMARY, *answer_files(predictions=True)):
             files.remove(directory / name)

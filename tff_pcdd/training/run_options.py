@@ -35,8 +35,18 @@ class RunOptions:
         type=str,
         group="Evaluation",
     )
-    checkpoint_every: int = option(1, "Rounds between two checkpoints.", minimum=1)
-    keep_checkpoints: int = option(3, "Number of the newest checkpoints that are kept.", minimum=1)
+    checkpoint_every: int = option(
+        1,
+        "Rounds between two checkpoints. Each round that is the best so far on held-out samples "
+        "has one too.",
+        minimum=1,
+    )
+    keep_checkpoints: int = option(
+        3,
+        "Number of the newest checkpoints that are kept. That of the round that is best on "
+        "held-out samples is kept too.",
+        minimum=1,
+    )
     client_store: str = option(
         "memory",
         "Where client states are kept between rounds: memory, or disk for large federations.",

@@ -15,12 +15,13 @@ from tff_pcdd.evaluation.metrics import Metric
 from tff_pcdd.experiment.accuracies import metric_columns
 from tff_pcdd.experiment.history import History, Row, evaluated_in_full
 from tff_pcdd.experiment.nonfinite import is_lost
-from tff_pcdd.measures import ACCURACY, HELD_OUT
+from tff_pcdd.measures import ACCURACY, HELD_OUT, Measure
 from tff_pcdd.text import name_of
 from tff_pcdd.training import clients_table
 from tff_pcdd.training.file_names import CLIENTS, CONFUSION
 
 if TYPE_CHECKING:
+    from tff_pcdd.experiment.config import ExperimentConfig
     from tff_pcdd.experiment.simulation import Simulation
 
 
@@ -94,8 +95,8 @@ def summarize_accuracies(
     """
     last = history[-1]
     further = metric_columns(metrics)
-    usable = [] if diverged else [row for row in history if not is_lost(row)]
-    eligible = [row for row in usable if evaluated_in_full(row)] if whole else usable
+    usable = [] if diverged else _eligible(history, whole=False)
+    eligible = _eligible(usable, whole=whole)
     summary: dict[str, Any] = {}
     for name in history.columns:
         measure = measures.of(name)
@@ -117,14 +118,46 @@ def summarize_accuracies(
     return summary
 
 
+def _eligible(history: Iterable[Row], *, whole: bool) -> list[Row]:
+    """The rows of rounds that were not lost and, if `whole`, were evaluated in full."""
+    return [row for row in history if not is_lost(row) and (not whole or evaluated_in_full(row))]
+
+
+def _best_row(history: Iterable[Row], column: str) -> Row | None:
+    """The first row with the best value of a column; None if it was never measured."""
+    measured = [row for row in history if row.get(column) is not None]
+    return max(measured, key=lambda row: row[column], default=None)
+
+
+def held_out_measure(config: ExperimentConfig) -> Measure:
+    """By what rounds are compared: the accuracy of the global model, or of the personal ones."""
+    return measures.of("va" if config.method.has_global_model else "va_personal")
+
+
+def best_round(config: ExperimentConfig, history: Iterable[Row]) -> int | None:
+    """The first of the rounds that are best on held-out samples, as in summary.json.
+
+    Rounds that were lost do not count, but others of a run that has diverged later do.
+
+    Args:
+        config: the settings of the run.
+        history: the measurements of some rounds.
+
+    Returns:
+        The round; None without held-out samples, or without an evaluation on them.
+    """
+    rows = _eligible(history, whole=config.evaluation.personal_eval_every is None)
+    best = _best_row(rows, held_out_measure(config).name)
+    return None if best is None else best["round"]
+
+
 def _at_best_round(
     history: Iterable[Row], column: str, name: str, metrics: Collection[str]
 ) -> dict[str, Any]:
     """The first round with the best value of a column, and what was measured on test data in it."""
-    measured = [row for row in history if row.get(column) is not None]
-    if not measured:
+    best = _best_row(history, column)
+    if best is None:
         return {}
-    best = max(measured, key=lambda row: row[column])
     tested = [key for key in best if key in metrics or measures.of(key).group == ACCURACY]
     return {name: best["round"], **{f"{key}_at_{name}": best[key] for key in tested}}
 
