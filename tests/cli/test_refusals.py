@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.cli.stages import without_stages
-from tff_pcdd import files, methods
+from tff_pcdd import files, methods, training
 from tff_pcdd.training import ExperimentConfig, run_directory
 
 # Of each kind a few: what is refused for which reason is tested in tests/data/test_config.py and
@@ -555,10 +555,33 @@ def test_an_evaluation_has_no_flags_of_training(flag, call_here, tmp_path):
 
 def test_only_a_calibration_writes_beside_the_run(call_here, tmp_path):
     run_directory.write_config(tmp_path, ExperimentConfig(), {})
-    shown = {"--noreport": "--report=False"}
-    for flag in ("--output_dir=out", "--noreport", "--ccvr_epochs=3"):
+    shown = {"--report": "--report=True"}
+    for flag in ("--output_dir=out", "--report", "--ccvr_epochs=3"):
         result = call_here("evaluate", f"--run_dir={tmp_path}", flag)
         check(result, "evaluate", f"{shown.get(flag, flag)}: applies only with --head_calibration")
+
+
+@pytest.mark.parametrize("flag", ["--noreport", "--report=false", "--report=0"])
+def test_an_evaluation_without_a_report_is_one(flag, call_here, tmp_path, monkeypatch):
+    run_directory.write_config(tmp_path, ExperimentConfig(), {})
+    asked = []
+
+    def evaluate(*arguments):
+        asked.append(arguments)
+        return {"accuracies": {}, "round": 3}
+
+    monkeypatch.setattr(training, "evaluate_run", evaluate)
+    status, out, _ = call_here("evaluate", f"--run_dir={tmp_path}", flag)
+    assert (status, out.partition(";")[0]) == (0, "after round 3")
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("flag", ["skip_broken_images", "insecure", "fedrs_graded", "join_names"])
+def test_a_switch_of_another_component_that_is_off_is_not_refused(flag, call_here):
+    common = ("--output_dir=/tmp/not_there", "--dry_run")
+    for given in (f"--no{flag}", f"--{flag}=false"):
+        assert call_here("train", *common, given)[0] == 0
+    check(call_here("train", *common, f"--{flag}"), "train", f"--{flag}=True: applies ")
 
 
 def test_it_writes_there_also_from_within_the_run(call_here, tmp_path, monkeypatch):

@@ -353,14 +353,16 @@ class Flags:
         return name in self._values and bool(self._values[name].present)
 
     def refuse_given(self, names: Sequence[str], reason: str) -> None:
-        """Refuses flags that would have no effect.
+        """Refuses flags that would have no effect; a switch that is off asks for none.
 
         Raises:
             SettingError: one of the flags is given; it says why.
         """
         for name in filter(self.is_given, names):
             value = self[name]
-            raise SettingError(name, ",".join(value) if isinstance(value, list) else value, reason)
+            if value is not False:
+                shown = ",".join(value) if isinstance(value, list) else value
+                raise SettingError(name, shown, reason)
 
     def is_typed(self, name: str) -> bool:
         """Whether the command line itself names the flag, not only a flagfile."""
@@ -372,17 +374,22 @@ class Flags:
 
         What a flagfile says of a component does not count if the command line replaces it with
         another one: after `--client_optimizer=adam`, a flagfile's `--client_momentum` is left out.
+        Neither does a switch of another component that is off, as it is by default.
         """
         names = [setting.name for setting in describe(cls)]
         return {name: self[name] for name in names if self.is_given(name) and self._applies(name)}
 
     def _applies(self, name: str) -> bool:
-        """Whether the component that a setting belongs to has not been replaced."""
+        """Whether a setting is to be used, or to be refused if its component is not chosen."""
         setting = self.settings.get(name)
         chooser = None if setting is None else setting.chosen_by
-        if setting is None or chooser is None or self.is_typed(name) or not self.is_typed(chooser):
+        if setting is None or chooser is None or chooser not in self:
             return True
-        return self[chooser] in setting.applies_to
+        if self[chooser] in setting.applies_to:
+            return True
+        if self[name] is False and not setting.default:
+            return False
+        return self.is_typed(name) or not self.is_typed(chooser)
 
     def parse_value(self, name: str, text: str) -> Any:
         """Converts a text to the type of a flag.
