@@ -261,7 +261,7 @@ def test_what_a_method_sends_keeps_its_name_with_a_calibration(calibration, sent
     [
         ("fedprox", "ccvr", "head_calibration=none"),  # FedProx's own step is the mean
         ("feddyn", "ccvr", "another method"),
-        ("creff", None, "another method"),  # fedavg with the calibration of that name
+        ("creff", None, "algorithm=fedavg"),  # FedAvg with the calibration of that name
         ("feddyn", None, "another method"),
     ],
 )
@@ -277,6 +277,25 @@ def test_what_refuses_a_calibration_does_not_send_to_another_method(
     config = ExperimentConfig.from_settings(aggregator="secure", model="mlp", **settings)
     with refuses("aggregator", f"choose aggregator=mean or {instead}$"):
         planning.check(config)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "instead"),
+    [
+        ({"algorithm": "fedprox", "head_calibration": "ccvr"}, "head_calibration=none"),
+        # FedAvg with it, by another name.
+        ({"algorithm": "ccvr"}, "algorithm=fedavg"),
+        # Its prototypes are sent without the calibration too.
+        ({"algorithm": "fedmr", "head_calibration": "ccvr"}, "another method"),
+    ],
+)
+def test_a_refused_aggregator_names_what_would_do(chosen, instead):
+    settings = {"model": "mlp", "num_clients": 5, "aggregator": "compressed"}
+    with refuses("aggregator", f"choose aggregator=mean or {instead}$"):
+        planning.check(ExperimentConfig.from_settings(**chosen, **settings))
+    if instead != "another method":
+        name, _, value = instead.partition("=")
+        planning.check(ExperimentConfig.from_settings(**{**chosen, name: value}, **settings))
 
 
 def test_earlier_runs_are_the_same_experiments(tmp_path):

@@ -75,11 +75,12 @@ def alternative(method: Method, accepts: Callable[[Method], bool]) -> str:
         method: the method, with its head calibration if it has one.
         accepts: whether what refuses it would accept the method without the calibration.
     """
-    # Some names of methods stand for FedAvg with a calibration.
-    if not isinstance(method, Calibrated) or method.name == method.calibration.name:
+    if not isinstance(method, Calibrated) or not accepts(method.method):
         return "another method"
-    setting = head_calibration.registry.setting
-    return f"{setting}=none" if accepts(method.method) else "another method"
+    # Some names of methods stand for FedAvg with a calibration.
+    if method.name == method.calibration.name:
+        return f"algorithm={method.method.name}"
+    return f"{head_calibration.registry.setting}=none"
 
 
 @dataclasses.dataclass(frozen=True)
