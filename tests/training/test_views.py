@@ -15,6 +15,7 @@ import pytest
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, metrics
 from tff_pcdd import data, files, methods, views
+from tff_pcdd.errors import DataError
 from tff_pcdd.export import ExportOptions
 from tff_pcdd.studies import Comparison
 from tff_pcdd.training import History, Run, callbacks, restore_run, run_experiment
@@ -105,6 +106,24 @@ def test_a_client_that_is_not_there(client, reason, run):
     for samples in (2, 0):
         with refuses("client", reason):
             run.predict(run.simulation.federation.test.x[:samples], client)
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        (np.s_[0], r"\[8, 8, 1\]; inputs are \[n, 8, 8, 1\]; x\[None\] is a batch of one$"),
+        (np.s_[0, ..., 0], r"\[8, 8\]; inputs are \[n, 8, 8, 1\]; x\[None\] is a batch of one$"),
+        (np.s_[0, 0, 0, 0], r"\[\]; inputs are \[n, 8, 8, 1\]$"),
+        (np.s_[:2, :4], r"\[2, 4, 8, 1\]; inputs are \[n, 8, 8, 1\]$"),
+    ],
+)
+def test_what_is_no_batch_is_refused_in_one_line(index, said, run):
+    x = run.simulation.federation.test.x
+    for function in (run.predict, run.simulation.features):
+        with pytest.raises(DataError, match=f"^x has the shape {said}"):
+            function(x[index])
+    # Keras adds the last dimension.
+    np.testing.assert_array_equal(run.predict(x[:3, ..., 0]), run.predict(x[:3]))
 
 
 def test_a_method_without_a_global_model_has_personal_ones_only(run, monkeypatch):

@@ -431,6 +431,7 @@ class Simulation:
             Class numbers, int64 [n].
 
         Raises:
+            DataError: x has another shape.
             SettingError: as `keras_model`.
         """
         return views.make("predict", self, x, client)
@@ -445,6 +446,7 @@ class Simulation:
             Features, float32 [n, d].
 
         Raises:
+            DataError: x has another shape.
             SettingError: there is no global model.
         """
         return views.make("features", self, x)

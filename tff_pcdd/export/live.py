@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tff_pcdd.data import encoding
 from tff_pcdd.data.input_spec import IMAGE_FILE
-from tff_pcdd.errors import SettingError, one_of
+from tff_pcdd.errors import DataError, SettingError, one_of
 from tff_pcdd.export import keras_file
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
 from tff_pcdd.federated.batches import eval_batches
@@ -38,6 +38,7 @@ def _model(
 
 def predict(simulation: Simulation, x: np.ndarray, client: str | int | None = None) -> np.ndarray:
     """As `Simulation.predict`."""
+    _check_shape(simulation, x)
     trained = _model(simulation, client)
     if not len(x):
         return np.zeros([0], np.int64)
@@ -54,6 +55,7 @@ def predict(simulation: Simulation, x: np.ndarray, client: str | int | None = No
 
 def features(simulation: Simulation, x: np.ndarray) -> np.ndarray:
     """As `Simulation.features`."""
+    _check_shape(simulation, x)
     spec = simulation.spec
     if not spec.method.has_global_model:
         reason = "has no global model, whose features these would be"
@@ -63,6 +65,17 @@ def features(simulation: Simulation, x: np.ndarray) -> np.ndarray:
     batches = eval_batches(x, simulation.federation.train.x, spec)
     parts = [spec.method.embed(net, batch, training=False).numpy() for batch in batches]
     return np.concatenate(parts)[: len(x)]
+
+
+def _check_shape(simulation: Simulation, x: np.ndarray) -> None:
+    """Refuses what is no batch of inputs, which Keras says in many lines."""
+    expected, found = simulation.federation.train.x.shape[1:], np.shape(x)
+    # Keras adds a last dimension of 1.
+    known = (expected, expected[:-1]) if expected[-1:] == (1,) else (expected,)
+    if not found or (found[0] and found[1:] not in known):
+        one = "; x[None] is a batch of one" if found in known else ""
+        batch = ", ".join(map(str, ("n", *expected)))
+        raise DataError(f"x has the shape {list(found)}; inputs are [{batch}]{one}")
 
 
 def _number(simulation: Simulation, client: str | int) -> int:
