@@ -130,6 +130,8 @@ def test_the_last_round_is_used_and_a_better_one_named(
             export_run(directory, place, chosen, options, round_number=number)
             card = (place / "global" / "1" / "model_card.md").read_text()
             used = int(re.search(r"(\d+) of 4 rounds", card)[1])
+            sentence = "Of 4 rounds, this one is the best on held-out samples.\n"
+            assert (sentence in card) == (number == "best")
         else:
             calibrated = config.with_settings(head_calibration="ccvr")
             calibrate_run(config, calibrated, directory, place, options, number)

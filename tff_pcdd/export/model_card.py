@@ -15,6 +15,7 @@ from tff_pcdd.settings import describe
 from tff_pcdd.text import one_line
 from tff_pcdd.training import ExperimentConfig, Run
 from tff_pcdd.training.run_directory import read_summary
+from tff_pcdd.training.summary import held_out_measure
 
 FILE = "model_card.md"
 
@@ -103,6 +104,7 @@ def text(
         "## Training",
         "",
         f"{run.simulation.round} of {config.training.rounds} rounds of federated training.",
+        *_choice(run),
         *_exclusions(run),
         f"The backbone computes in {config.model.precision}; weights and logits are float32.",
         "",
@@ -123,6 +125,13 @@ def text(
         f"Hash of the settings: `{config.digest()}`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _choice(run: Run) -> Iterator[str]:
+    """A sentence about an earlier round of a finished run that is the best one."""
+    summary, best = read_summary(run.directory), held_out_measure(run.config).best_round
+    if summary and summary.get(best) == run.simulation.round < summary["rounds"]:
+        yield f"Of {summary['rounds']} rounds, this one is the best on held-out samples."
 
 
 def _exclusions(run: Run) -> Iterator[str]:
