@@ -76,7 +76,7 @@ class ServerOptimizer(Component):
     def _refusal(self, reason: str, instead: str = "another method") -> SettingError:
         """The error of the setting that makes the step another one than that of FedAvg."""
         choice = f"{registry.setting}=sgd with server_learning_rate=1, or {instead}"
-        return SettingError(registry.setting, self.name, f"{reason}; choose {choice}")
+        return SettingError(registry.setting, self.name, f"{reason}; choose {choice}", kind=reason)
 
     def initial_state(self, weights: Sequence[tf.Tensor]) -> State:
         """The optimizer's tensors before the first round; none by default.

@@ -24,8 +24,10 @@ class ServerSGD(ServerOptimizer):
         return self.learning_rate == 1
 
     def _refusal(self, reason, instead="another method"):
-        reason += f"; choose server_learning_rate=1, or {instead}"
-        return SettingError("server_learning_rate", self.learning_rate, reason)
+        choice = f"choose server_learning_rate=1, or {instead}"
+        return SettingError(
+            "server_learning_rate", self.learning_rate, f"{reason}; {choice}", kind=reason
+        )
 
     def _step(self, change, state):
         return [self.learning_rate * delta for delta in change], state
