@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import importlib.util
@@ -102,6 +103,32 @@ def test_each_kind_of_component_is_in_the_guide_to_adding_one():
     listed = {cells[-1].strip("`-") for cells in table_rows(text) if cells[-1].startswith("`--")}
     of_runs = {"runtime", "callbacks"}
     assert listed == {*of_runs, *(kind.setting for kind in registries(ExperimentConfig))}
+
+
+def _texts_of_the_code():
+    """All texts in the package, with "…" in the place of what is filled in."""
+    for path in (_ROOT / "tff_pcdd").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (p.value if isinstance(p, ast.Constant) else "…" for p in node.values)
+                yield "".join(parts)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_symptoms_are_what_programs_say():
+    """Messages stand in backticks, and kinds of findings in italics."""
+    page = (_ROOT / "docs" / "how-to" / "troubleshooting.md").read_text(encoding="utf-8")
+    symptoms = [cells[0] for cells in table_rows(page)]
+    messages = {text for cell in symptoms for text in re.findall("`(.+?)`", cell)}
+    kinds = {text for cell in symptoms for text in re.findall(r"\*(.+?)\*", cell)}
+    assert len(messages) >= 8 and len(kinds) >= 6
+    said = {*_texts_of_the_code()}
+    assert kinds <= said
+    # The kernel, the Makefile, and a message whose cases docs/quality.md has as tests find them.
+    elsewhere = ("Makefile", "docs/quality.md")
+    texts = [*said, "Killed", *((_ROOT / path).read_text(encoding="utf-8") for path in elsewhere)]
+    assert not [message for message in messages if not any(message in text for text in texts)]
 
 
 def test_pages_that_are_mentioned_exist():
