@@ -98,6 +98,17 @@ def test_the_page_about_the_parts_lists_all_parts_of_an_experiment():
     assert listed[1 : len(fields) + 1] == fields
 
 
+def test_the_guide_names_the_methods_that_depend_on_the_planned_rounds():
+    """Which more rounds cannot be added to."""
+    depend = ["fedproc", "fedrela"]
+    registered = methods.registry.classes().items()
+    assert sorted(name for name, cls in registered if cls.has_schedule) == depend
+    page = (_ROOT / "docs" / "how-to" / "comparing.md").read_text(encoding="utf-8")
+    text = " ".join(page.split())
+    assert "Only `fedproc`, `fedrela` and runs whose" in text
+    assert "so `fedproc` and `fedrela`, which depend on this number" in text
+
+
 def test_each_kind_of_component_is_in_the_guide_to_adding_one():
     text = (_ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     listed = {cells[-1].strip("`-") for cells in table_rows(text) if cells[-1].startswith("`--")}
