@@ -7,12 +7,14 @@ import dataclasses
 import importlib
 import importlib.util
 import json
+import operator
 import pathlib
 import re
 import sys
 
 import pytest
 
+import tff_pcdd
 from publication import settings_page
 from tests.markdown_tables import table_rows
 from tests.methods.refusing import SENDS
@@ -54,6 +56,17 @@ def test_public_names_exist(module):
         assert hasattr(imported, name)
     if hasattr(imported, "__all__"):
         assert sorted(imported.__all__) == sorted(module.names)
+
+
+def test_what_guides_call_is_there_after_the_import():
+    """`import tff_pcdd` suffices for all functions that pages call by their whole names."""
+    pages = [_ROOT / "README.md", *(_ROOT / "docs" / "how-to").glob("*.md")]
+    texts = [path.read_text(encoding="utf-8") for path in pages]
+    called = {name for text in texts for name in re.findall(r"tff_pcdd\.([\w.]+)\(", text)}
+    assert {"run_experiment", "report.write_report"} <= called
+    assert {name.partition(".")[0] for name in called} <= {*dir(tff_pcdd)}
+    for name in called:
+        assert operator.attrgetter(name)(tff_pcdd)
 
 
 @pytest.mark.parametrize("module", _MODULES, ids=lambda module: module.name)
