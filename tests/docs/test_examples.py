@@ -19,7 +19,10 @@ _GUIDES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "how-to"
 @pytest.mark.integration
 @pytest.mark.parametrize(
     "guide",
-    ["own_data", "own_method", "python", pytest.param("embeddings", marks=pytest.mark.rare)],
+    [
+        *("own_data", "own_method", "python", "training_settings"),
+        pytest.param("embeddings", marks=pytest.mark.rare),
+    ],
 )
 def test_guide_runs(guide, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
