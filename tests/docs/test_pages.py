@@ -17,6 +17,7 @@ import pytest
 import tff_pcdd
 from publication import settings_page
 from tests.markdown_tables import table_rows
+from tests.methods import test_oracles
 from tests.methods.refusing import SENDS
 from tff_pcdd import methods
 from tff_pcdd.registry import Registry
@@ -120,6 +121,35 @@ def test_the_guide_names_the_methods_that_depend_on_the_planned_rounds():
     text = " ".join(page.split())
     assert "Only `fedproc`, `fedrela` and runs whose" in text
     assert "so `fedproc` and `fedrela`, which depend on this number" in text
+
+
+def test_the_page_about_the_parts_has_all_folders_of_programs():
+    text = (_ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    cells = [cells[0] for cells in table_rows(text.split("beside the package")[1].split("\n\n")[1])]
+    listed = re.findall(r"`(\w+)/`", " ".join(cells))
+    others = {"build", "dist", "runs", "tff_pcdd", "tmp"}
+    assert {path.parent.name for path in _ROOT.glob("[a-z]*/*.py")} - others == {*listed}
+
+
+def test_the_page_about_quality_names_what_is_stated_twice():
+    """The methods and the files of test_oracles."""
+    text = (_ROOT / "docs" / "quality.md").read_text(encoding="utf-8")
+    rows = {re.findall(r"\[`(\w+)\.py`\]", cells[0])[0]: cells for cells in _oracles(text)}
+    files = {path.stem for path in (_ROOT / "tests" / "methods").glob("*_oracle.py")}
+    assert {*re.findall(r"\[`(\w+_oracle)\.py`\]", text)} == files
+    for first, cases in (
+        ("parabola_oracle", test_oracles.PARABOLAS),
+        ("network_oracle", test_oracles.NETWORKS),
+    ):
+        names = re.split(", | and ", rows[first][1].partition(" on ")[0])
+        short = {
+            name.strip("`").lower().replace("logit adjustment", "logitadjust") for name in names
+        }
+        assert short == {name for name, *_ in cases}
+
+
+def _oracles(text):
+    return [cells for cells in table_rows(text) if "_oracle.py" in cells[0]]
 
 
 def test_each_kind_of_component_is_in_the_guide_to_adding_one():
