@@ -63,7 +63,7 @@ matrix: install
 	$(BIN)/python -m tests.matrix
 	$(PYTEST) --dist=worksteal tests/test_matrix.py --matrix=all
 
-# All injected faults, in about 20 minutes on 2 cores; docs/trust.md shows what came out. `make test`
+# All injected faults, in about 80 minutes on 2 cores; docs/trust.md shows what came out. `make test`
 # and `make test-all` run samples of them.
 faults: install install-serving
 	$(BIN)/python -m tests.faults --output=build/faults.json
