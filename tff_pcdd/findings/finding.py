@@ -27,6 +27,8 @@ _GRIDS = (
 _NOT_OF_RUNS = {"personal_model", "grid", "algorithm"}
 
 _ROUNDS = re.compile(r"--rounds=(\d+) \(now (\d+)")
+# Seconds that nobody asks about.
+_SHORT = 10
 
 # What stands before a change that may be made instead of the one before it, or after it.
 OR, THEN = ", or ", "; if that is not enough, "
@@ -144,7 +146,7 @@ def advised_once(found: Iterable[Finding]) -> list[Finding]:
 
 
 def with_times(found: Iterable[Finding], seconds: float | None) -> list[Finding]:
-    """Findings whose advice to train longer says about how long that takes.
+    """Findings whose advice to train longer says about how long that takes, if it takes a while.
 
     Args:
         found: what was found.
@@ -158,9 +160,9 @@ def with_times(found: Iterable[Finding], seconds: float | None) -> list[Finding]
 
     def timed(match: re.Match) -> str:
         more = (int(match[1]) - int(match[2])) * (seconds or 0)
-        return (
-            f"{match[0]}, about {text.seconds(float(f'{more:.2g}'))} more" if more > 0 else match[0]
-        )
+        if more < _SHORT:
+            return match[0]
+        return f"{match[0]}, about {text.seconds(float(f'{more:.2g}'))} more"
 
     if seconds is None:
         return [*found]
