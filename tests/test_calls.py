@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tff_pcdd import calls, files
-from tff_pcdd.errors import WriteError
+from tff_pcdd.errors import DamagedFileError, WriteError
 
 
 def records(path):
@@ -71,3 +71,20 @@ def test_the_error_of_a_call_is_not_hidden_by_a_full_disk(monkeypatch, tmp_path)
     assert len(records(path)) == 1
     with pytest.raises(WriteError), calls.recorded(path, []):
         pytest.fail("the call has begun without a record")
+
+
+def test_calls_have_what_they_recorded_at_their_end(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    path.write_text(
+        '{"started": "1", "process": "a"}\n{"started": "2", "process": "b"}\n'
+        '{"ended": "3", "process": "a", "seconds": 7.5}\n'
+    )
+    assert calls.read(path) == [{"started": "1", "ended": "3", "seconds": 7.5}, {"started": "2"}]
+
+
+@pytest.mark.parametrize("line", ['"ended"', '["ended"]', '["started"]', "1", "null", "{}", "{"])
+def test_a_line_that_is_no_record_is_refused(line, tmp_path):
+    path = tmp_path / "calls.jsonl"
+    path.write_text(f'{{"started": "1", "process": "a"}}\n{line}\n')
+    with pytest.raises(DamagedFileError, match=r"calls\.jsonl is damaged"):
+        calls.read(path)

@@ -89,14 +89,14 @@ def read(path: Path) -> list[dict[str, Any]]:
         return calls
     try:
         for line in map(json.loads, files.read_bytes(path).decode().splitlines()):
-            if "started" in line:
-                calls.append(dict(line))
-            elif "ended" not in line:
+            if not isinstance(line, dict) or not {"started", "ended"} & {*line}:
                 raise ValueError("a line that neither begins nor ends a call")
+            if "started" in line:
+                calls.append(line)
             # Calls at the same time had lost lines of each other in earlier versions.
             elif own := [call for call in calls if _is_ended_by(line, call)]:
                 own[-1].update(line)
-    except (OSError, TypeError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DamagedFileError(f"{path} is damaged ({error})") from None
     return [{name: call[name] for name in call if name != "process"} for call in calls]
 
