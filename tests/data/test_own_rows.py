@@ -5,6 +5,7 @@ import unicodedata
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import datasets
 
 from tests.data.refusals import refuses
 from tff_pcdd import data
@@ -678,6 +679,23 @@ def test_another_unit_at_a_site_is_named(table, warnings_again):
     warnings_again.clear()
     table.loc[0, "pulse"] = 150
     load(table)
+    assert "units" not in warnings_again.text
+
+
+def test_sites_with_other_classes_or_ages_have_no_other_unit(warnings_again):
+    """Iris, of which each site has a class, with the whole range of a column in another order."""
+    iris = datasets.load_iris()
+    width = iris.data[:, 3]
+    assert np.median(width[50:]) >= 5 * np.median(width[:50])
+    assert width[:50].max() == 0.6
+    assert width[50:].min() == 1.0
+    table = pd.DataFrame({"width": width, "label": iris.target.astype(str)})
+    table["site"] = np.repeat(["A", "B", "C"], 50)
+    data.from_dataframe(table, features=["width"])
+    # At most 17 years, and at least 18.
+    ages = np.concatenate([np.arange(50) % 17 + 1, np.arange(100) % 70 + 18])
+    table = pd.DataFrame({"age": ages, "label": np.arange(150) % 2, "site": table["site"]})
+    data.from_dataframe(table, features=["age"])
     assert "units" not in warnings_again.text
 
 

@@ -24,8 +24,9 @@ NAMES_AN_ID = re.compile(
 IDS = "ids by their names"
 
 # How many times as large a standard deviation is that a single number determines, and a median of
-# another unit, such as centimeters or mg/dl for meters or mmol/l.
-_OUTLYING, _OTHER_UNIT = 10, 5
+# another unit, such as centimeters or mg/dl for meters or mmol/l; and how many times as large the
+# smallest number of another unit is as the largest one of the first.
+_OUTLYING, _OTHER_UNIT, _APART = 10, 5, 1.2
 
 # The fewest rows of which it is no accident that a column numbers them.
 _FEWEST = 10
@@ -133,17 +134,23 @@ def warn_of_outliers(cells: Cells, samples: OwnSamples) -> None:
 
 
 def warn_of_units(cells: Cells, samples: OwnSamples) -> None:
-    """Warns of columns whose numbers at a site seem to have another unit than those elsewhere."""
+    """Warns of columns whose numbers at a site seem to have another unit than those elsewhere.
+
+    Where the sites have no class in common, classes may be what differs. Ranges that nearly meet
+    are those of one unit, in an order, such as the ages at hospitals for children and for adults.
+    """
     names, owners = np.unique(samples.sites or [""], return_inverse=True)
     sizes = np.bincount(owners)
     rows_of = np.split(np.argsort(owners, kind="stable"), np.cumsum(sizes)[:-1])
-    large = [(names[site], rows_of[site]) for site in np.flatnonzero(sizes >= _FEWEST)]
+    large = {str(names[site]): rows_of[site] for site in np.flatnonzero(sizes >= _FEWEST)}
     for name, column in cells.numbers():
         if not np.nanmin(column, initial=np.inf) > 0:
             continue
-        found = [(site, own[~np.isnan(own)]) for site, rows in large for own in [column[rows]]]
+        found = [
+            (site, own[~np.isnan(own)]) for site, rows in large.items() for own in [column[rows]]
+        ]
         sites = sorted(
-            (float(np.median(own)), float(own.min()), float(own.max()), str(site))
+            (float(np.median(own)), float(own.min()), float(own.max()), site)
             for site, own in found
             if len(own) >= _FEWEST and own.min() < own.max()
         )
@@ -152,8 +159,11 @@ def warn_of_units(cells: Cells, samples: OwnSamples) -> None:
             continue
         split = gaps.index(max(gaps)) + 1
         most, least = max(own[2] for own in sites[:split]), min(own[1] for own in sites[split:])
-        if most < least:
-            low, high = (sorted(own[3] for own in part) for part in (sites[:split], sites[split:]))
+        low, high = (sorted(own[3] for own in part) for part in (sites[:split], sites[split:]))
+        classes, others = (
+            {samples.labels[row] for site in part for row in large[site]} for part in (low, high)
+        )
+        if _APART * most < least and classes & others:
             warn(
                 f"{samples.place}: column {name!r} is at most {most:g} at {listed('site', low)} "
                 f"and at least {least:g} at {listed('site', high)}; if units differ, convert one"
