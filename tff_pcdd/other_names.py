@@ -67,6 +67,8 @@ def similar(name: str, known: Iterable[str]) -> list[str]:
         ['projection_dim']
         >>> similar("scale", ["rounds", "fedgela_scale"])
         ['fedgela_scale']
+        >>> similar("fedetf_finetune", ["fedbabu_finetune", "fedetf_finetune_epochs"])
+        ['fedetf_finetune_epochs']
     """
     known = list(known)
     # A name with dashes, or one that switches a Boolean flag off.
@@ -77,6 +79,7 @@ def similar(name: str, known: Iterable[str]) -> list[str]:
         if plain in others.split() or plain.lower() in others.split()
     ]
     found = [flag for flag in meant if flag is not None]
-    # The name of an option in Python, such as `mu` of FedProx, without its method.
-    owned = [flag for flag in known if flag.endswith(f"_{plain}")]
-    return found[:1] or (owned if len(owned) <= 3 else []) or nearest(plain, known)
+    # The name of an option in Python, such as `mu` of FedProx, without its method, or a name whose
+    # last word is missing.
+    parted = [flag for flag in known if flag.endswith(f"_{plain}") or flag.startswith(f"{plain}_")]
+    return found[:1] or (parted if len(parted) <= 3 else []) or nearest(plain, known)
