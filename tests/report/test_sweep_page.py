@@ -76,6 +76,16 @@ def test_a_sweep_over_settings(tmp_path):
     assert "P10C2 : 10 clients, each with training samples of 2 classes." in top
 
 
+@pytest.mark.parametrize("name", ["", "/rate=1", f"rate={'1' * 300}", "../rate=1"])
+def test_the_chosen_point_of_a_damaged_table_may_have_any_name(name, tmp_path):
+    make_sweep(tmp_path, best=name or "rate=1")
+    path = tmp_path / "sweep.csv"
+    path.write_text(path.read_text().replace('"client_learning_rate=0.1,local_epochs=1"', name))
+    assert "6 points of a grid" in " ".join(page(sweep_dir=tmp_path).texts)
+    finals = sweep_page.content(Directory(tmp_path, compared=False))["finals"]
+    assert [(run.seed, run.history) for run in finals] == [("0", None), ("1", None)]
+
+
 @pytest.mark.parametrize("make", [make_sweep, make_method_sweep])
 def test_links_to_sections_have_the_names_of_their_headings(tmp_path, make):
     make(tmp_path)

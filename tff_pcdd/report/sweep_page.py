@@ -262,11 +262,13 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
 
 def _chosen_runs(directory: Directory, point: str, rows: Sequence[Mapping[str, str]]) -> Results:
     """The runs of the chosen point, with their curves."""
+    # No name in the table becomes a path.
+    folders = {(run.parent.name, run.name): run for run in directory.folders(f"*/seed_*/{CONFIG}")}
     found = []
     for row in rows:
         seed = row.get("seed", "")
-        folders = directory.folders(f"{glob.escape(point)}/seed_{glob.escape(seed)}/{CONFIG}")
-        load = functools.partial(comparison.history, directory, next(folders, None))
+        folder = folders.get((point, f"seed_{seed}"))
+        load = functools.partial(comparison.history, directory, folder)
         diverged, method = row.get("diverged") == "True", name_of(row.get("algorithm", "?"))
         found.append(Result("", method, seed, diverged, {}, load_history=load))
     return Results(found)
