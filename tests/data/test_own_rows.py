@@ -292,6 +292,8 @@ def test_columns_that_hold_no_numbers_are_named_at_once(table):
         ([f"Pain in the left knee since {n} days." for n in range(60)], "embeddings, see docs/how"),
         (["01.02.2024", "2024-2-28 12:30"] * 30, "days since another date"),
         (pd.date_range("2024-01-01", periods=60), "days since another date"),
+        # Missing ones are of any kind.
+        (["2024-01-31", "NA", None] * 20, "days since another date"),
         # Names of categories, also long ones, repeat.
         (["pain in the left knee", "pain in the right knee"] * 30, "can name a column of texts"),
     ],

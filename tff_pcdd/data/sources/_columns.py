@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
@@ -198,7 +199,8 @@ class Columns:
             exact[missing] = np.nan
         if wrong.any():
             index = int(np.argmax(wrong))
-            hint = texts_hint(values) or (
+            there = values if missing is None else itertools.compress(values, ~missing)
+            hint = texts_hint(there) or (
                 "write plain numbers; categorical_columns can name a column of texts"
             )
             if isinstance(values[index], list | tuple | dict | np.ndarray):
