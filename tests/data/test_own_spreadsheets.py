@@ -363,6 +363,15 @@ def test_names_that_are_whole_numbers_may_have_decimal_commas(table, tmp_path):
         load(path)
 
 
+@pytest.mark.parametrize("label", ["1,2", "1,0"])
+def test_several_labels_are_no_number_with_a_decimal_comma(label, table, tmp_path):
+    table["label"] = np.resize(["1", label, "2", "0"], len(table))
+    path = tmp_path / "a.csv"
+    table.to_csv(path, index=False, sep=";")
+    with pytest.raises(DataError, match=f"the label '{label}' holds several labels; several"):
+        load(path)
+
+
 def test_damaged_and_huge_archives(table, tmp_path, monkeypatch):
     path = tmp_path / "a.csv.gz"
     content = gzip.compress(table.to_csv(index=False).encode())

@@ -62,12 +62,7 @@ def refuse_labels(place: str, labels: Sequence[str]) -> None:
     for label in sorted(classes):
         if _NUMBERS.fullmatch(label):
             raise DataError(f"{place}: the label {label!r:.40} is a row of numbers; {_EITHER}")
-        mark = next((mark for mark in _SEPARATORS if mark in label), "")
-        pieces = [piece.strip() for piece in label.split(mark)] if mark else []
-        # "carcinoma, basal" is one label, and "cat, dog" with the classes cat and dog are two.
-        enough = all if mark == "," else any
-        if pieces and enough(piece in classes for piece in pieces):
-            raise DataError(f"{place}: the label {label!r:.60} holds several labels; {MULTI_LABEL}")
+        _refuse_several(place, label, classes)
     if classes and all(map(_IMAGE.fullmatch, classes)):
         raise DataError(f"{place}: the labels are files, such as {min(classes)!r:.60}; {_MASKS}")
     if (
@@ -79,6 +74,26 @@ def refuse_labels(place: str, labels: Sequence[str]) -> None:
             f"{place}: the labels are {len(classes)} different numbers of {len(labels)} samples; "
             f"{_REGRESSION}"
         )
+
+
+def refuse_several(place: str, labels: Iterable[str]) -> None:
+    """Refuses labels that hold several others.
+
+    Raises:
+        DataError: if there is one.
+    """
+    classes = set(labels)
+    for label in sorted(classes):
+        _refuse_several(place, label, classes)
+
+
+def _refuse_several(place: str, label: str, classes: Collection[str]) -> None:
+    mark = next((mark for mark in _SEPARATORS if mark in label), "")
+    pieces = [piece.strip() for piece in label.split(mark)] if mark else []
+    # "carcinoma, basal" is one label, and "cat, dog" with the classes cat and dog are two.
+    enough = all if mark == "," else any
+    if pieces and enough(piece in classes for piece in pieces):
+        raise DataError(f"{place}: the label {label!r:.60} holds several labels; {MULTI_LABEL}")
 
 
 def decimals_hint(what: str) -> str:

@@ -63,7 +63,7 @@ from tff_pcdd.data.sources._own import (
 )
 from tff_pcdd.data.sources._places import check_data_file
 from tff_pcdd.data.sources._table_files import SUFFIXES, holds_parquet, read_columns
-from tff_pcdd.data.sources._tasks import refuse_boxes, texts_hint
+from tff_pcdd.data.sources._tasks import refuse_boxes, refuse_several, texts_hint
 from tff_pcdd.errors import DataError, SettingError, nearest, question
 from tff_pcdd.settings import option
 
@@ -239,6 +239,8 @@ class Table(OwnImages, MissingValues):
         given = columns.categories(self.label_column, "label_column")
         class_names = None
         if (known := columns.classes.get(self.label_column)) is None:
+            # 1,3 is no number with a decimal comma where 1 and 3 are labels.
+            refuse_several(place, map(str, columns.values(self.label_column, "label_column")))
             labels = as_names(given, "label", place, rows)
         else:
             class_names = known_classes(known, place)
