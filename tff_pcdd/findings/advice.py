@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
+from statistics import fmean
 from typing import Any
 
-from tff_pcdd import methods
+from tff_pcdd import measures, methods
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.findings.finding import THEN, Change
-from tff_pcdd.findings.thresholds import DROP, LEAST_POINTS, STILL
+from tff_pcdd.findings.thresholds import EARLY, LEAST_POINTS, STILL
 from tff_pcdd.settings import build, describe
 
 # Models to take instead: those before local training, and those of clients that train alone.
 BEFORE = Change("--personal_model=before in tasks.export", ("personal_model",))
 ALONE = Change("--algorithm=local there", ("algorithm",))
+# The round that held-out samples have chosen.
+BEST_ROUND = Change("--checkpoint_round=best in tasks.export and tasks.evaluate")
 
 # Kinds of findings that larger or more steps would make worse, all that larger steps would make
 # worse, those that ask for larger ones, and those that say that personal models have been trained
 # for too long, unless the model they start from is to blame.
-_BREAKS = {"diverged", "excluded", "lost", "unstable"}
-_TOO_LARGE = _BREAKS | {"falling", "after local", "below before"}
+_BREAKS = {"diverged", "excluded", "lost"}
+_TOO_LARGE = {"after local", "below before"}
+_WAS_BETTER = {"unstable", "falling"}
 _TOO_LITTLE = {"one answer", "chance", "personal chance", "flat"}
-_WORSE = {"below global", "below local"}
 
 
 class Advice:
@@ -40,17 +43,21 @@ class Advice:
     ):
         self._settings, self._kinds = settings, kinds
         losses = [value for _, value in history.points("train_loss")]
-        ga = [value for _, value in history.points("ga")]
+        self._has_held_out = any(map(history.points, measures.best_rounds()))
         # After so few rounds, more of them are the first thing to try.
         self._few = len(history) > 0 and history[-1]["round"] < LEAST_POINTS
         judged = len(losses) > 1 and not self._few
         # Larger steps would make it worse if the loss grows, or if the model has been much better.
         self._grows = judged and losses[-1] > losses[0]
-        fell = bool(ga) and max(ga) - ga[-1] > DROP
-        self._collapsed = fell and not self._few and "rising" not in kinds
+        number = history[-1]["round"] if len(history) else EARLY
+        # Whether accuracies may still vary because training has only begun.
+        self.is_early = number < EARLY and not self._grows and _falls(losses)
+        self._varies = bool(kinds & _WAS_BETTER) and self.is_early
+        self._collapsed = bool(kinds & _WAS_BETTER) and not self.is_early
         self._stands_still = judged and losses[-1] > (1 - STILL) * losses[0]
-        self._breaks = bool(kinds & _BREAKS) or self._grows or self._collapsed
-        self._too_large = bool(kinds & _TOO_LARGE) or self._breaks
+        unstable = "unstable" in kinds and self._collapsed
+        self._breaks = bool(kinds & _BREAKS) or self._grows or unstable
+        self._too_large = bool(kinds & _TOO_LARGE) or self._breaks or self._collapsed
 
     def _number(self, name: str) -> float | None:
         value = self._settings.get(name)
@@ -84,7 +91,7 @@ class Advice:
             return [_because(self._smaller(), "it was better in earlier rounds")]
         if self._too_large:
             return self.smaller_rate()
-        if self._few:
+        if self._few or self._varies:
             return self.more_rounds()
         if self._stands_still:
             return [_because(self._larger(), "the training loss has hardly changed")]
@@ -101,16 +108,23 @@ class Advice:
         more = max(2 * rounds, 2 * LEAST_POINTS) if self._few else 2 * rounds
         return Change(f"--rounds={more:g} (now {rounds:g})", ("rounds",), True)
 
-    def fewer_rounds(self, number: int) -> list[Change]:
-        """A run that ends in an earlier round, unless another accuracy still rises."""
+    def best_round(self) -> list[Change]:
+        """The best round on samples that clients hold out, unless another accuracy still rises."""
         if "rising" in self._kinds:
             return []
-        rounds = self._number("rounds")
-        now = "" if rounds is None else f" (now {rounds:g})"
-        return [Change(f"--rounds={number}{now}", ("rounds",), False)]
+        if self.is_early:
+            return self.more_rounds()
+        if self._has_held_out:
+            return [BEST_ROUND]
+        held_out = (
+            "--validation_fraction=0.2 in another directory; held-out samples tell the best round"
+        )
+        return [Change(held_out, ("validation_fraction",))]
 
     def steadier(self) -> list[Change]:
-        """What makes rounds more alike."""
+        """What makes rounds more alike: first that they are no longer the first ones."""
+        if self.is_early:
+            return self.more_rounds()
         cohort = self._number("clients_per_round")
         if cohort is not None:
             larger = min(2 * cohort, self._number("num_clients") or math.inf)
@@ -122,11 +136,13 @@ class Advice:
         """What helps classes that are not learned."""
         if self._number("imbalance_factor") is not None:
             return self.rare_classes()
-        if self._too_large:
+        if self._breaks:
             return self.smaller_rate()
-        if self._few or self._kinds & _WORSE:
-            return self.more_rounds()
-        return [self._rounds(), self._larger()._replace(joined=THEN)]
+        if "falling" in self._kinds and not self.is_early:
+            return self.best_round()
+        if self._too_large and "rising" not in self._kinds:
+            return self.smaller_rate()
+        return self.more_rounds()
 
     def rare_classes(self) -> list[Change]:
         """What helps classes with few samples."""
@@ -164,6 +180,12 @@ class Advice:
         if self._settings.get("partition") in (None, "natural") or clients is None or clients < 2:
             return [Change("leave them out of the data, or give them samples")]
         return [_value("num_clients", clients // 2, clients)]
+
+
+def _falls(losses: Sequence[float]) -> bool:
+    """Whether the later half of the losses is below the earlier one."""
+    half = len(losses) // 2
+    return half > 0 and fmean(losses[-half:]) < (1 - STILL) * fmean(losses[:half])
 
 
 def _value(name: str, value: float, now: float) -> Change:

@@ -24,7 +24,7 @@ _GRIDS = (
     "Another --grid continues in the same --output_dir. Several may be given, one for each setting."
 )
 # What advice names besides settings of a run: flags of other programs, and another method's models.
-_NOT_OF_RUNS = {"personal_model", "grid", "algorithm"}
+_NOT_OF_RUNS = {"personal_model", "grid", "algorithm", "checkpoint_round"}
 
 _ROUNDS = re.compile(r"--rounds=(\d+) \(now (\d+)")
 # Seconds that nobody asks about.

@@ -150,7 +150,9 @@ def _shape(
     if column == "ga":
         # Of PA only that it has been better: GA tells whether training was long enough.
         of_pa = _shape_of("pa", _mean_test_error, evidence, history, advice, kinds)
-        yield from (each for each in of_pa if each.kind in {"falling", "unstable"} - said)
+        # The last PA may be a bad one for the same reason.
+        known = said | {"unstable"} if said & {"rising", "falling"} else said
+        yield from (each for each in of_pa if each.kind in {"falling", "unstable"} - known)
 
 
 def _shape_of(
@@ -187,7 +189,7 @@ def _shape_of(
             "falling",
             f"{heading} has been falling since round {number}: it was {best:.1f} % then, and is "
             f"{last:.1f} % after the last round.",
-            advice.fewer_rounds(number),
+            advice.best_round(),
         )
     elif best - last > DROP and best - last > ERRORS * test_error(evidence, best):
         if (rise := _rises(points)) is not None:
@@ -201,7 +203,7 @@ def _shape_of(
         yield Finding.advised(
             "unstable",
             f"{heading} is {last:.1f} % after the last round, and was {best:.1f} % after round "
-            f"{number}: training is unstable.",
+            f"{number}: {'it still varies' if advice.is_early else 'training is unstable'}.",
             advice.steadier(),
         )
     elif gain > RISE and gain > ERRORS * error:
@@ -221,9 +223,15 @@ def _falls(points: Sequence[tuple[float, float]]) -> bool:
 
 
 def _rises(points: Sequence[tuple[float, float]]) -> float | None:
-    """The slope of the line through the last two thirds of a curve; None if it may be chance."""
-    slope, error = _line(points[len(points) // 3 :])
-    return slope if slope > ERRORS * error else None
+    """The slope of the line through the last two thirds of a curve; None on a plateau.
+
+    It rises by more than chance, or by more than what makes the last round unlucky. Rounds that
+    differ are no reason for smaller steps before the curve has reached a plateau.
+    """
+    late = points[len(points) // 3 :]
+    slope, error = _line(late)
+    rises = slope > ERRORS * error or slope * (late[-1][0] - late[0][0]) > DROP
+    return slope if rises else None
 
 
 def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -14,6 +14,8 @@ LEAST_POINTS, WINDOW = 5, 0.2
 RISE, FLAT, HIGH, DROP = 2.0, 1.0, 90.0, 5.0
 # From so many points on, a curve has a slope, and may be said to fall or rise steadily.
 LEAST_FALLING = 4
+# In earlier rounds than this, accuracies vary while the training loss still falls.
+EARLY = 20
 # With fewer seeds, more of them are advised where results cannot be told apart.
 FEW_SEEDS = 5
 # A training loss that falls by less than this share has hardly changed.
