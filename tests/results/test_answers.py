@@ -429,6 +429,28 @@ def test_findings_of_runs_are_collected():
     assert (line.next, line.changes) == ("Next: --rounds=60 (now 30).", (longer,))
 
 
+@pytest.mark.parametrize(
+    ("of_fedavg", "of_others", "is_advised"),
+    [(1, 0, False), (2, 0, False), (3, 0, True), (2, 1, True)],
+)
+def test_a_change_for_all_runs_is_not_advised_for_a_few(of_fedavg, of_others, is_advised):
+    """Of 9 runs of three methods, and 6 of baselines, which do not count: a third are 3."""
+    smaller = Change("--client_learning_rate=0.003 (now 0.01)", ("client_learning_rate",), False)
+    unstable = Finding.advised("unstable", "GA is low.", [smaller])
+    kinds = {"fedavg": of_fedavg, "ccvr": of_others, "local": 3}
+    found = {True: lambda: [unstable], False: list}
+    runs = Results(
+        dataclasses.replace(run, load_findings=found[int(run.seed) < kinds.get(run.method, 0)])
+        for run in results()
+    )
+    [line] = answers.of_runs(runs)
+    assert line.what.startswith(
+        f"The last round is far below the best one in {sum(kinds.values())} of 15 "
+    )
+    assert line.next == ("Next: --client_learning_rate=0.003 (now 0.01)." if is_advised else "")
+    assert line.changes == ((smaller,) if is_advised else ())
+
+
 def test_summary_and_page_have_the_same_findings(tmp_path):
     """Of any run directory: here one with a client that is far below the global model."""
     made = make_run(tmp_path, clients=("north", "south\n"), rounds=20)

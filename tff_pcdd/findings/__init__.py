@@ -38,7 +38,7 @@ from tff_pcdd.findings.grids import (
     read_point,
 )
 from tff_pcdd.findings.runs import of_run, re_trained_method
-from tff_pcdd.findings.thresholds import FEW_SEEDS, FLAT, LEAST_SAMPLES
+from tff_pcdd.findings.thresholds import FEW_SEEDS, FLAT, LEAST_SAMPLES, SHARE_ADVISED
 
 __all__ = [
     "FEW_SEEDS",
@@ -46,6 +46,7 @@ __all__ = [
     "KEY",
     "LEAST_SAMPLES",
     "OR",
+    "SHARE_ADVISED",
     "THEN",
     "Change",
     "Client",

@@ -18,6 +18,8 @@ LEAST_FALLING = 4
 EARLY = 20
 # With fewer seeds, more of them are advised where results cannot be told apart.
 FEW_SEEDS = 5
+# From this share of the runs of a comparison on, what they need is advised for all of them.
+SHARE_ADVISED = 1 / 3
 # A training loss that falls by less than this share has hardly changed.
 STILL = 0.01
 # An accuracy of a group of classes that is none, in percent.

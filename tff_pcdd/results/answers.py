@@ -526,15 +526,23 @@ def of_re_trained(results: Results) -> Iterator[Finding]:
 
 
 def of_runs(results: Results) -> list[Finding]:
-    """The findings of single runs, one line for each kind; see `agreeing`."""
+    """The findings of single runs, one line for each kind; see `agreeing`.
+
+    A change is one for all runs, and advised only if enough of them need it.
+    """
     lines = []
+    methods = [method for method in results.methods if not is_known(method, "baseline", False)]
+    asked = methods or results.methods
+    enough = findings.SHARE_ADVISED * sum(run.method in asked for run in results)
     for kind, what in _REPEATED.items():
         own = [(run, found) for run in results for found in run.findings if found.kind == kind]
         if own:
             labels = [run.label for run, _ in own]
-            advised = [found for _, found in own if found.next]
+            advised = [found for run, found in own if found.next and run.method in asked]
             advice = [found.next for found in advised]
             most = max(advised, key=lambda found: advice.count(found.next), default=Finding("", ""))
+            if len(advised) < enough:
+                most = Finding("", "")
             lines.append(
                 Finding(
                     kind,
