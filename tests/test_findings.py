@@ -890,3 +890,22 @@ def test_points_that_lie_too_near_name_the_seeds_to_add(seeds, taken, advice):
     [found] = findings.of_noise([("", "a=1", scores)], 100, seeds, taken)
     assert found.next.startswith(advice)
     assert bool(found.next) == bool(advice)
+
+
+def test_methods_share_a_line_about_points_that_lie_too_near():
+    """By method 10 of Newcombe (1998), from Wilson's intervals for 71.9, 71.2 and 97 % of 161.
+
+    In steps of 0.1 points, the intervals of the difference leave 0 out from 10.3, 10.4 and 5.2 on.
+    """
+    one = ("fedavg", "a=1", {"a=1": 71.9, "a=2": 71.5})
+    other = ("fedetf", "a=1", {"a=1": 71.2, "a=2": 70.0, "a=3": None})
+    high = ("ccvr", "a=1", {"a=1": 97.0, "a=2": 95.0, "a=3": 96.0})
+    [found] = findings.of_noise([one, other], 161)
+    assert found.what == (
+        "VA is measured on about 161 held-out samples, so differences of less than about 10 points "
+        "may be chance. Less than that separates the chosen point from the only other point of "
+        "fedavg, the only other point of fedetf that was trained to the end."
+    )
+    [found] = findings.of_noise([one, high], 161)
+    assert "less than about 5 to 10 points may" in found.what
+    assert found.what.endswith("point of fedavg, both other points of ccvr.")

@@ -107,8 +107,9 @@ def test_points_that_lie_too_near_for_the_held_out_samples(tmp_path):
         clients = "client,train_samples,test_samples,warning\n0,400,9,\n"
         (path.parent / "clients.csv").write_text(clients)
     assert (
-        "VA is measured on about 100 held-out samples with each of 2 seeds, so points may have to "
-        "lie 8.4 points apart to be told apart: 1 of 5 other points is nearer to the chosen one."
+        "VA is measured on about 100 held-out samples with each of 2 seeds, so differences of less "
+        "than 8.4 points may be chance. Less than that separates the chosen point from 1 of the 5 "
+        "other points."
     ) in " ".join(page(sweep_dir=tmp_path).texts)
 
 

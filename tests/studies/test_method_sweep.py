@@ -239,8 +239,9 @@ def test_points_that_lie_too_near_for_the_held_out_samples(training, tmp_path):
     assert result.chosen["fedprox"]["fedprox_mu"] == "0.01"
     # 99 is 1 and 4 points above two of five points, and 60 is 20 above the other one.
     said = (
-        "VA is measured on about 100 held-out samples, so points may have to lie 5.7 points apart "
-        "to be told apart: 2 of 5 other points of fedprox are nearer to the chosen one. Next: "
+        "VA is measured on about 100 held-out samples, so differences of less than 5.7 points may "
+        "be chance. Less than that separates the chosen point from 2 of the 5 other points of "
+        "fedprox. Next: "
         "--seeds=0,4,5,6,7 (now 0), or a larger --validation_fraction."
     )
     check_is_said(said, "noise", result.report, tmp_path)
@@ -250,7 +251,7 @@ def test_points_that_were_stopped_are_not_counted_as_near(training, tmp_path):
     """Two of six points train to the end, with 95 and 62 %, which 5 samples do not tell apart."""
     training.trained_on = 20
     result = sweep_methods(points(), tmp_path)
-    said = "1 of 1 other point of fedprox that was trained to the end is nearer to the chosen one. "
+    said = "the only other point of fedprox that was trained to the end. "
     check_is_said(said, "noise", result.report, tmp_path)
 
 

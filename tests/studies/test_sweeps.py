@@ -100,9 +100,9 @@ def test_points_that_lie_too_near_for_the_held_out_samples(computed, tmp_path, m
     monkeypatch.setattr(study, "check", lambda *args, **options: None)
     result = sweep(POINTS, tmp_path)
     said = (
-        "VA is measured on about 100 held-out samples with each of 2 seeds, so points may have to "
-        "lie 9.8 points apart to be told apart: 1 of 1 other point that was trained to the end is "
-        "nearer to the chosen one."
+        "VA is measured on about 100 held-out samples with each of 2 seeds, so differences of less "
+        "than 9.8 points may be chance. Less than that separates the chosen point from the only "
+        "other point that was trained to the end."
     )
     for shown in (result.report, (tmp_path / "sweep.md").read_text()):
         assert said in " ".join(shown.split())

@@ -110,8 +110,8 @@ def of_noise(
     Example:
         >>> [found] = of_noise([("", "a=1", {"a=1": 80.0, "a=2": 75.0, "a=3": 60.0})], 200)
         >>> print(found.what)  # doctest: +NORMALIZE_WHITESPACE
-        VA is measured on about 200 held-out samples, so points may have to lie 8.5 points apart
-        to be told apart: 1 of 2 other points is nearer to the chosen one.
+        VA is measured on about 200 held-out samples, so differences of less than 8.5 points may
+        be chance. Less than that separates the chosen point from 1 of the 2 other points.
     """
     found, distances = [], []
     for method, chosen, scores in choices:
@@ -122,23 +122,29 @@ def of_noise(
         others = [score for point, score in scores.items() if point != chosen and score is not None]
         if near := sum(best - score < distance for score in others):
             distances.append(distance)
-            is_near = "is" if near == 1 else "are"
+            were, which = "were", f"{near} of the {len(others)} other points"
+            if len(others) == 1:
+                were, which = "was", "the only other point"
+            elif near == len(others):
+                which = "both other points" if near == 2 else f"all {near} other points"
             of_method = f" of {method}" if method else ""
-            were = "was" if len(others) == 1 else "were"
             ended = f" that {were} trained to the end" if len(others) + 1 < len(scores) else ""
-            number = text.plural(len(others), "other point")
-            found.append(f"{near} of {number}{of_method}{ended} {is_near} nearer to the chosen one")
+            found.append(f"{which}{of_method}{ended}")
     if found:
         measured = f"about {text.plural(samples, 'held-out sample')}"
         measured += f" with each of {len(seeds)} seeds" if len(seeds) > 1 else ""
-        widths = [*dict.fromkeys(f"{width:.1f}" for width in (min(distances), max(distances)))]
+        ends = min(distances), max(distances)
+        if len({f"{end:.1f}" for end in ends}) == 1:
+            width = f"{ends[0]:.1f}"
+        else:
+            width = f"about {' to '.join(dict.fromkeys(f'{end:.0f}' for end in ends))}"
         # What was done already is not advised again.
         few = len(seeds) < FEW_SEEDS and all(f"{seed}".isdecimal() for seed in seeds)
         now, more = (",".join(map(str, each)) for each in (seeds, more_seeds(seeds, taken)))
         yield Finding(
             "noise",
-            f"VA is measured on {measured}, so points may have to lie {' to '.join(widths)} points "
-            f"apart to be told apart: {text.listed(found, 8)}.",
+            f"VA is measured on {measured}, so differences of less than {width} points may be "
+            f"chance. Less than that separates the chosen point from {text.listed(found, 8)}.",
             f"Next: --seeds={more} (now {now}), or a larger --validation_fraction." if few else "",
         )
 
