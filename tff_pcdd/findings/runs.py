@@ -171,6 +171,7 @@ def _shape_of(
     last, best = curve[-1], max(curve)
     number = usable[int(np.argmax(curve))]["round"]
     points = [(row["round"], row[column]) for row in usable]
+    rise = _rises(points)
     width = max(2, round(WINDOW * len(curve)))
     late, before = np.array(curve[-width:]), np.array(curve[-2 * width : -width])
     gain = late.mean() - before.mean()
@@ -184,7 +185,7 @@ def _shape_of(
                 f"between {min(curve):.1f} and {best:.1f} %.",
                 advice.learn_more(),
             )
-    elif best - last > DROP and _falls(points):
+    elif best - last > DROP and rise is None and _falls(points):
         yield Finding.advised(
             "falling",
             f"{heading} has been falling since round {number}: it was {best:.1f} % then, and is "
@@ -192,7 +193,7 @@ def _shape_of(
             advice.best_round(),
         )
     elif best - last > DROP and best - last > ERRORS * test_error(evidence, best):
-        if (rise := _rises(points)) is not None:
+        if rise is not None:
             yield Finding.advised(
                 "rising",
                 f"{heading} was still rising, unevenly: by {rise:.1f} points a round, although it "
