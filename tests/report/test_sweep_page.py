@@ -238,6 +238,23 @@ def test_the_first_command_is_that_of_the_method_that_the_criterion_puts_first(
     assert f"{heading} : " in shown
 
 
+def test_the_methods_that_lead_in_either_question_have_a_command(tmp_path):
+    """FedAvg leads for each client, and FedGELA in one model for all."""
+    make_method_sweep(tmp_path)
+    make_comparison(tmp_path / "comparison", algorithms=("fedgela", "fedavg"), seeds=(1,))
+    set_accuracies(tmp_path / "comparison", fedavg=(74.6, 87.0), fedgela=(75.1, 82.1))
+    shown = " ".join(page(sweep_dir=tmp_path).texts)
+    said = "export the models of the run with the chosen settings and seed 1."
+    assert f"Next for one model for all, fedgela : {said}" in shown
+    assert f"Next for a model for each client, fedavg : {said}" in shown
+    assert "The other methods" not in shown
+    # Where one method leads in both, the others' commands are folded away.
+    set_accuracies(tmp_path / "comparison", fedavg=(74.6, 87.0), fedgela=(75.1, 87.1))
+    shown = " ".join(page(sweep_dir=tmp_path).texts)
+    assert f"Next for fedgela : {said}" in shown
+    assert f"The other methods fedavg : {said}" in shown
+
+
 def test_held_out_samples_are_those_of_the_runs_that_have_chosen(tmp_path):
     """100 with each of two seeds, as in the terminal; those of the comparison hold out others."""
     make_method_sweep(tmp_path)

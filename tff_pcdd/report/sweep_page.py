@@ -130,11 +130,13 @@ class Command:
         chosen: the point or the method.
         text: the command, as it is typed where the sweep was started.
         asked: what it does, in words.
+        question: what the method leads in, if another one leads in something else; else empty.
     """
 
     chosen: str
     text: str
     asked: str
+    question: str = ""
 
 
 def _command(
@@ -407,6 +409,8 @@ def _methods(
     leads = final.results.of(method=choices[0].best) if choices else Results(())
     order = [*(choice.best for choice in choices), *(row.name for row in rows)]
     best_first = sorted(chosen, key=lambda method: order.index(name_of(method)))
+    # Where another method leads for each client than in one model for all, both have a command.
+    leading = {choice.best: choice.question for choice in choices}
     flagfiles = {name: f"{BEST}/{name}.flags" for name in best_first if Path(name).name == name}
     config = _config(directory, runs)
     title = _title(text.listed([name_of(name) for name in by_method], 4), config)
@@ -421,7 +425,10 @@ def _methods(
         "findings": findings.advised_once([*found, *final.findings]),
         "table": Table(columns, rows),
         "commands": [
-            _command(directory, runs, method, name, f"best_{method}")
+            dataclasses.replace(
+                _command(directory, runs, method, name, f"best_{method}"),
+                question=leading.get(name_of(method), "") if len(leading) > 1 else "",
+            )
             for method, name in flagfiles.items()
             if directory.attempt(name, directory.text, name)
         ],
