@@ -11,7 +11,7 @@ from tff_pcdd import measures, methods
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.findings.finding import THEN, Change
-from tff_pcdd.findings.thresholds import EARLY, LEAST_POINTS, STILL
+from tff_pcdd.findings.thresholds import EARLY, LEAST_POINTS, STILL, STUCK
 from tff_pcdd.settings import build, describe
 
 # Models to take instead: those before local training, and those of clients that train alone.
@@ -55,6 +55,8 @@ class Advice:
         self._varies = bool(kinds & _WAS_BETTER) and self.is_early
         self._collapsed = bool(kinds & _WAS_BETTER) and not self.is_early
         self._stands_still = judged and losses[-1] > (1 - STILL) * losses[0]
+        # After the first round it may stand still because steps are too small, or too large.
+        self._is_stuck = judged and not _falls(losses[1:], STUCK)
         unstable = "unstable" in kinds and self._collapsed
         self._breaks = bool(kinds & _BREAKS) or self._grows or unstable
         self._too_large = bool(kinds & _TOO_LARGE) or self._breaks or self._collapsed
@@ -72,6 +74,12 @@ class Advice:
         else:
             said = f"--client_learning_rate={factor * rate:.1g} (now {rate:g})"
         return Change(said, ("client_learning_rate",), factor > 1)
+
+    def _other_rate(self) -> Change:
+        rate = self._number("client_learning_rate")
+        now = "" if rate is None else f"now {rate:g}; "
+        said = f"tune --client_learning_rate ({now}tasks.sweep)"
+        return Change(f"{said}: the training loss no longer falls", ("client_learning_rate",))
 
     def _smaller(self) -> Change:
         return self._rate(1 / 10 if self._grows or "diverged" in self._kinds else 1 / 3)
@@ -95,6 +103,8 @@ class Advice:
             return self.more_rounds()
         if self._stands_still:
             return [_because(self._larger(), "the training loss has hardly changed")]
+        if self._is_stuck:
+            return [self._other_rate()]
         return [self._larger(), self._rounds()._replace(joined=THEN)]
 
     def more_rounds(self) -> list[Change]:
@@ -182,10 +192,10 @@ class Advice:
         return [_value("num_clients", clients // 2, clients)]
 
 
-def _falls(losses: Sequence[float]) -> bool:
-    """Whether the later half of the losses is below the earlier one."""
+def _falls(losses: Sequence[float], share: float = STILL) -> bool:
+    """Whether the later half of the losses is below the earlier one, by more than a share."""
     half = len(losses) // 2
-    return half > 0 and fmean(losses[-half:]) < (1 - STILL) * fmean(losses[:half])
+    return half > 0 and fmean(losses[-half:]) < (1 - share) * fmean(losses[:half])
 
 
 def _value(name: str, value: float, now: float) -> Change:

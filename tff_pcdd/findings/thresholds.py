@@ -22,5 +22,7 @@ FEW_SEEDS = 5
 SHARE_ADVISED = 1 / 3
 # A training loss that falls by less than this share has hardly changed.
 STILL = 0.01
+# One whose later half is lower by less than this share has stopped falling.
+STUCK = 0.05
 # An accuracy of a group of classes that is none, in percent.
 NOTHING = 0.0
