@@ -62,11 +62,11 @@ def saved(kind, tmp_path):
     return tmp_path
 
 
-def load(directory, kind, run=None, number=None):
+def load(directory, kind, run=None, number=None, **further):
     """Loads a checkpoint as a new process does; its round, and the states of both clients."""
     manager = CheckpointManager(directory / "checkpoints", 3, run)
     store = make_store(kind, directory)
-    loaded = manager.load(server(0), client(), store, number)
+    loaded = manager.load(server(0), client(), store, number, **further)
     support.assert_trees_equal(loaded.server_state, server(loaded.round))
     return loaded.round, [int(store.get(number)["participations"]) for number in (0, 1)]
 
@@ -147,6 +147,17 @@ def damage(path, harm):
         path.write_bytes(changed)
     elif harm == "of another round":
         path.write_bytes(path.with_name(path.name.replace("3.", "2.")).read_bytes())
+
+
+def test_arrays_that_an_unfinished_run_saved_last_are_no_damage(saved, kind, caplog):
+    """A process that is ended before it writes the manifest leaves them."""
+    (saved / "checkpoints" / "round_000003.json").unlink()
+    assert load(saved, kind, unfinished=True) == STATES[2]
+    assert not caplog.records
+    # A manifest that is there may be damaged, and no process leaves two arrays without one.
+    (saved / "checkpoints" / "round_000002.json").unlink()
+    assert load(saved, kind, unfinished=True) == STATES[1]
+    assert caplog.messages[-1] == "using the checkpoint of round 1; lost: rounds 2 to 3"
 
 
 def test_several_damaged_checkpoints(saved, kind, caplog):

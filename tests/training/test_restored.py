@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -47,6 +48,24 @@ def test_client_states_without_a_checkpoint_do_not_matter(unbroken, options, tmp
     assert (tmp_path / "client_states").exists()
     ga = evaluate_run(CONFIG, tmp_path, options)["accuracies"]["ga"]
     assert f"{ga:.9g}" == rows(unbroken)[-1]["ga"]
+
+
+def test_an_unfinished_run_says_so(options, tmp_path, caplog):
+    """In one line, also if it was ended while it saved the checkpoint of the next round."""
+    with stopped_in_round(3):
+        run_experiment(CONFIG, tmp_path, options)
+    saved = tmp_path / "checkpoints"
+    shutil.copy(saved / "round_000002.npz", saved / "round_000003.npz")
+    caplog.clear()
+    assert evaluate_run(CONFIG, tmp_path, options)["round"] == 2
+    assert caplog.messages == ["the run is not finished: round 2 of 4"]
+    caplog.clear()
+    assert evaluate_run(CONFIG, tmp_path, options, 1)["round"] == 1
+    assert not caplog.messages
+    caplog.clear()
+    run_experiment(CONFIG, tmp_path, options)
+    assert evaluate_run(CONFIG, tmp_path, options)["round"] == 4
+    assert not caplog.messages
 
 
 def test_an_accuracy_without_samples_is_null(unbroken, options, monkeypatch):

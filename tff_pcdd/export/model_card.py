@@ -14,7 +14,7 @@ from tff_pcdd.export import columns, layout
 from tff_pcdd.settings import describe
 from tff_pcdd.text import one_line
 from tff_pcdd.training import ExperimentConfig, Run
-from tff_pcdd.training.run_directory import read_summary
+from tff_pcdd.training.run_directory import is_unfinished, read_summary
 from tff_pcdd.training.summary import held_out_measure
 
 FILE = "model_card.md"
@@ -128,7 +128,9 @@ def text(
 
 
 def _choice(run: Run) -> Iterator[str]:
-    """A sentence about an earlier round of a finished run that is the best one."""
+    """A sentence about a run that goes on, or a round that is the best one of a finished run."""
+    if is_unfinished(run.directory):
+        yield "The run was not finished when this model was exported."
     summary, best = read_summary(run.directory), held_out_measure(run.config).best_round
     if summary and summary.get(best) == run.simulation.round < summary["rounds"]:
         yield f"Of {summary['rounds']} rounds, this one is the best on held-out samples."

@@ -189,6 +189,8 @@ class CheckpointManager:
         client_template: Any,
         store: ClientStateStore,
         round_number: int | None = None,
+        *,
+        unfinished: bool = False,
     ) -> Checkpoint:
         """Loads a checkpoint and restores the client states.
 
@@ -198,6 +200,8 @@ class CheckpointManager:
             store: receives the client states.
             round_number: the round of the checkpoint; None for the newest that is not damaged. If
                 that is not the newest of all, a warning says so.
+            unfinished: whether the process that trains may have ended while it saved a checkpoint.
+                Then arrays alone that are newer than all manifests are no damage.
 
         Raises:
             FileNotFoundError: there is no checkpoint, or none of that round.
@@ -218,7 +222,9 @@ class CheckpointManager:
             return self._load(round_number, template, client_template, store)
         damage: list[str] = []
         # Arrays without a manifest may be what is left of a newer checkpoint.
-        rounds = manifests.rounds(self._directory)
+        every = manifests.rounds(self._directory)
+        if not (unfinished and every[-2:-1] == rounds[-1:]):
+            rounds = every
         for number in reversed(rounds):
             try:
                 checkpoint = self._load(number, template, client_template, store)

@@ -20,6 +20,7 @@ from tff_pcdd.training.manifests import Manifest
 from tff_pcdd.training.run import Run
 from tff_pcdd.training.run_directory import (
     check_entries,
+    is_unfinished,
     json_text,
     newest_checkpoint,
     settings_of,
@@ -110,6 +111,19 @@ def warn_of_better_round(run: Run, round_number: int | str | None) -> None:
     )
 
 
+def warn_of_unfinished_run(run: Run, round_number: int | str | None) -> None:
+    """Warns if a restored run has not finished.
+
+    Args:
+        run: the run.
+        round_number: the round that was asked for; if it is a number, nothing is said.
+    """
+    if isinstance(round_number, int) or not is_unfinished(run.directory):
+        return
+    newest = manifests.rounds(run.directory / CHECKPOINTS, ["json"])[-1]
+    _logger.warning("the run is not finished: round %d of %d", newest, run.config.training.rounds)
+
+
 def evaluate_run(
     config: ExperimentConfig,
     run_dir: str | os.PathLike,
@@ -145,6 +159,7 @@ def evaluate_run(
     files.check_writable(Path(run_dir), "run_dir")
     files.remove_leftovers(Path(run_dir))
     run = restore_run(config, run_dir, options, round_number, federation=federation)
+    warn_of_unfinished_run(run, round_number)
     warn_of_better_round(run, round_number)
     with run.simulation:
         stages.enter("evaluating")

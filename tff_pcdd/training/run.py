@@ -203,6 +203,7 @@ class Run:
             simulation.initial_client_state(0),
             simulation.store,
             round_number,
+            unfinished=run_directory.is_unfinished(self.directory),
         )
         earlier = History.parse(checkpoint.metrics)
         simulation.restore(

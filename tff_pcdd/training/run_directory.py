@@ -166,6 +166,11 @@ def starts_afresh(directory: Path) -> bool:
     return not ((directory / SUMMARY).exists() or manifests.rounds(directory / CHECKPOINTS))
 
 
+def is_unfinished(directory: Path) -> bool:
+    """Whether the results of the run in a directory are not there yet."""
+    return not (directory / SUMMARY).exists()
+
+
 def is_being_deleted(directory: Path) -> bool:
     """Whether a process has begun to delete the run in a directory."""
     return (directory / _OVERWRITTEN).exists()
