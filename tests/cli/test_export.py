@@ -1,5 +1,6 @@
 """`tasks.export` as a user calls it."""
 
+import csv
 import functools
 import json
 import re
@@ -43,6 +44,11 @@ def test_export(run_dir, export, call_here, tmp_path):
     ga = json.loads((run_dir / "summary.json").read_text())["ga_final"]
     assert lines[0] == f"global/1: accuracy {ga:.2f} %"
     assert [line.split(":")[0] for line in lines[1:3]] == ["personal/1/1", "personal/3/1"]
+    for line, client in zip(lines[1:3], ("1", "3"), strict=True):
+        measured = (run_dir / "clients.csv").read_text().splitlines()
+        row = next(row for row in csv.DictReader(measured) if row["client"] == client)
+        label, own = (f"{float(row[name]):.2f} %" for name in ("pa", "pa_masked"))
+        assert line == f"personal/{client}/1: accuracy {label}, own_label {own}"
     assert lines[3:] == [f"models in {out_dir}"]
     for folder in ("global", "personal/1", "personal/3"):
         version = out_dir / folder / "1"

@@ -1,5 +1,6 @@
 """Exported models have the accuracies that the run reports, also without this project."""
 
+import csv
 import dataclasses
 import json
 import pathlib
@@ -116,8 +117,24 @@ def test_personal_models_before_the_local_epochs(runs, options, tmp_path):
         export.ExportOptions(personal_model="before"),
         options,
     )
-    accuracies = [m.accuracy for m in models if m.folder != "global"]
+    shared, *personal = models
+    accuracies = [m.accuracy for m in personal]
     assert np.mean(accuracies) == pytest.approx(summary(run)["pa_before_final"], rel=1e-7)
+    # Own answers, by client as the run has measured them.
+    assert np.isnan(shared.own_accuracy)
+    with open(run / "clients.csv", newline="") as file:
+        measured = {row["client"]: row for row in csv.DictReader(file)}
+    for one in personal:
+        row = measured[one.folder.removeprefix("personal/")]
+        assert one.accuracy == pytest.approx(float(row["pa_before"]), rel=1e-7)
+        assert one.own_accuracy == pytest.approx(float(row["pa_before_masked"]), rel=1e-7)
+        assert one.own_accuracy > one.accuracy
+        card = (tmp_path / "out" / one.folder / "1" / "model_card.md").read_text()
+        rows = table_rows(card.split("## Calibration")[0])
+        shown = {name.split(":")[0]: value for name, value in rows}
+        assert shown["this model, `label`"] == f"{float(row['pa_before']):.2f}"
+        assert shown["this model, `own_label`"] == f"{float(row['pa_before_masked']):.2f}"
+        assert "of a class that the client lacks it is always wrong" in card.replace("\n", " ")
     card = (tmp_path / "out" / "personal" / "0" / "1" / "model_card.md").read_text()
     assert "before any local epoch" in card
     final, cells = summary(run), table_rows(card)

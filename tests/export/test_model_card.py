@@ -110,6 +110,19 @@ def test_before_and_after_the_temperature():
     assert "No temperature is fitted to the 20 held-out samples" in card(9, 0.12)
 
 
+def test_the_calibration_of_own_answers():
+    of = Calibration(
+        answers(5, 0.4), answers(5, 0.5), 0.5, 20, 50.0, (answers(8, 0.6), answers(8, 0.7))
+    )
+    text = "\n".join(model_card._calibration(of, 10, asked=True))
+    assert table_rows(text)[1:] == [
+        ["`probabilities`, as the method computes them", "50.00", "40.00", "10.00"],
+        ["`probabilities`, divided by the temperature 0.5", "50.00", "50.00", "0.00"],
+        ["`own_probabilities`, as the method computes them", "80.00", "60.00", "20.00"],
+        ["`own_probabilities`, divided by the temperature 0.5", "80.00", "70.00", "10.00"],
+    ]
+
+
 def test_without_test_samples():
     nothing = Reliability(np.array([0]), np.array([0.0]), np.array([0]))
     of = Calibration(nothing, nothing, float("nan"), 0)

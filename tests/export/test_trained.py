@@ -52,6 +52,22 @@ def test_own_predictions_of_a_client_without_samples_cover_all_classes():
     np.testing.assert_array_equal(answers["own_class_id"], answers["class_id"])
 
 
+def test_calibration_of_own_answers():
+    """LOGITS, halved by the scale: own classes 0 and 3 of the second sample, 9e4 before 1e4."""
+    x = np.array([[2, 6, 4, 0], [9, 8, 9.5, 1]], np.float32)[:, None, None, :]
+    samples = data.Examples(x, np.array([0, 2], np.int32))
+    nothing = data.Examples(x[:0], np.zeros(0, np.int32))
+    found = model(np.array([True, False, False, True])).calibrate(samples, nothing, 2)
+    assert found.before.accuracy == 50
+    before, after = found.own
+    assert before.accuracy == 50
+    # Halved: 1 − 0 = 1, and 4.5 − 0.5 = 4.
+    confidences = [1 / (1 + np.exp(-1)), 1 / (1 + np.exp(-4))]
+    assert before.mean_confidence == pytest.approx(100 * np.mean(confidences), rel=1e-6)
+    assert after is before
+    assert model(None).calibrate(samples, nothing, 2).own is None
+
+
 def test_accuracy():
     """Stored inputs are normalized; the last batch is smaller than the others."""
     x = np.eye(4, dtype=np.float32)[[0, 1, 2, 3, 0]][:, None, None, :]

@@ -9,6 +9,7 @@ docs/how-to/serving.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tff_pcdd import heavy, stages, tables
@@ -57,8 +58,11 @@ def main(flags: Flags) -> None:
         print(f"no global model: {config.algorithm} trains personal ones only")
     for model in exported:
         stages.leave()
+        further = {"own_label": model.own_accuracy, **model.converted}
         others = "".join(
-            f", {file} {tables.percent(value)} %" for file, value in model.converted.items()
+            f", {name} {tables.percent(value)} %"
+            for name, value in further.items()
+            if not math.isnan(value) or name in model.converted
         )
         accuracy = tables.percent(model.accuracy)
         print(f"{model.folder}/{options.model_version}: accuracy {accuracy} %{others}")

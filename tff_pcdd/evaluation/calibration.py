@@ -198,6 +198,8 @@ class Calibration:
         temperature: fitted on held-out samples; NaN if that is not possible, see `fit_temperature`.
         held_out_samples: number of the held-out samples.
         likelihood_ratio: of these samples, see `likelihood_ratio`; NaN without a temperature.
+        own: the answers that are restricted to a client's own classes, without and with the
+            temperature; None for a model that has no such answers.
     """
 
     before: Reliability
@@ -205,6 +207,7 @@ class Calibration:
     temperature: float
     held_out_samples: int
     likelihood_ratio: float = float("nan")
+    own: tuple[Reliability, Reliability] | None = None
 
     @property
     def is_uncertain(self) -> bool:

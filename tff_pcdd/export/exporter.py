@@ -48,6 +48,9 @@ class Exported:
             on its client's test data; NaN if there are no samples.
         converted: accuracies of the TensorFlow Lite files, by name, on at most 1,000 of these
             samples; empty if there are none, or if an interrupted export has written them.
+        own_accuracy: accuracy in percent of a personal model's answers that are restricted to the
+            client's own classes, `own_label`; NaN of the global model, if there are no samples, or
+            if an interrupted export has written the model.
         lacks_temperature: whether a temperature was asked for, and the held-out samples show none
             that is better than none.
     """
@@ -55,6 +58,7 @@ class Exported:
     folder: str
     accuracy: float
     converted: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    own_accuracy: float = math.nan
     lacks_temperature: bool = False
 
 
@@ -297,7 +301,8 @@ def _write(
         )
         files.write_text(path / model_card.FILE, card)
     lacks_temperature = asked and not calibration.is_determined
-    return Exported(folder, accuracies.pop(""), accuracies, lacks_temperature)
+    own = math.nan if calibration.own is None else calibration.own[0].accuracy
+    return Exported(folder, accuracies.pop(""), accuracies, own, lacks_temperature)
 
 
 def _samples(

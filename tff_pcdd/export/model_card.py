@@ -36,7 +36,10 @@ The personal model of client {client}, which the method derives from the global 
 {stage}.
 `probabilities` covers all classes. `own_probabilities` covers the client's own classes, those with
 at least one sample in its training data: the logits of all other classes are excluded from the
-softmax, so their probability is 0. For a client without training samples it covers all classes."""
+softmax, so their probability is 0. For a client without training samples it covers all classes.
+`label` and `own_label` are the classes with the largest of these probabilities. On data like the
+client's, `own_label` is usually the better answer; for a sample of a class that the client lacks it
+is always wrong."""
 
 _STAGES = {
     "after": "after the local epochs; PA is the mean accuracy of these models over clients",
@@ -95,7 +98,10 @@ def text(
         "",
         "## Accuracy",
         "",
-        _table(("model and samples", "accuracy (%)"), _accuracies(run, accuracies, client)),
+        _table(
+            ("model and samples", "accuracy (%)"),
+            _accuracies(run, accuracies, client, calibration),
+        ),
         "",
         "## Calibration",
         "",
@@ -147,7 +153,7 @@ def _exclusions(run: Run) -> Iterator[str]:
 
 
 def _accuracies(
-    run: Run, accuracies: Mapping[str, float], client: int | None
+    run: Run, accuracies: Mapping[str, float], client: int | None, calibration: Calibration
 ) -> Iterator[tuple[str, str]]:
     """What was measured, and the accuracy."""
     federation = run.simulation.federation
@@ -157,8 +163,14 @@ def _accuracies(
         count = int(federation.test_class_counts()[client].sum())
         samples = f"the client's test data, {count} samples"
     for file, accuracy in accuracies.items():
-        measured = f"{file}: at most 1,000 of these" if file else f"this model: {samples}"
-        yield measured, tables.percent(accuracy)
+        if file:
+            yield f"{file}: at most 1,000 of these", tables.percent(accuracy)
+        elif calibration.own is None:
+            yield f"this model: {samples}", tables.percent(accuracy)
+        else:
+            yield f"this model, `label`: {samples}", tables.percent(accuracy)
+            own = calibration.own[0].accuracy
+            yield "this model, `own_label`: the same samples", tables.percent(own)
     summary = read_summary(run.directory)
     if summary and summary["rounds"] == run.simulation.round:
         for measure in [*map(measures.of, _OF_RUN), *measures.further(summary)]:
@@ -179,14 +191,20 @@ def _calibration(of: Calibration, classes: int, *, asked: bool) -> Iterator[str]
     yield "(ECE) is the mean distance between accuracy and confidence in 15 bins of equal width, on"
     yield "the test samples of this model."
     yield ""
+    outputs = {"": (of.before, of.after)}
+    if of.own is not None:
+        outputs = {"`probabilities`, ": outputs[""], "`own_probabilities`, ": of.own}
+    divided = f"divided by the temperature {of.temperature:.4g}"
     yield _table(
         ("logits", "accuracy (%)", "mean confidence (%)", "ECE (%)"),
         [
-            (label, *map(tables.percent, (found.accuracy, found.mean_confidence, found.error)))
-            for label, found in (
-                ("as the method computes them", of.before),
-                (f"divided by the temperature {of.temperature:.4g}", of.after),
-            )[: 1 + fitted]
+            (
+                f"{output}{label}",
+                *map(tables.percent, (found.accuracy, found.mean_confidence, found.error)),
+            )
+            for output, both in outputs.items()
+            for label, found in zip(("as the method computes them", divided), both, strict=True)
+            if fitted or label != divided
         ],
     )
     yield ""

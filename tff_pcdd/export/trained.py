@@ -24,6 +24,9 @@ from tff_pcdd.methods import Network
 from tff_pcdd.methods.network import assign
 from tff_pcdd.training import Simulation
 
+# A finite logit whose probability is 0 in float64, whatever the others are.
+_LOWEST = np.float64(-1e300)
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
@@ -80,15 +83,27 @@ class TrainedModel:
         found = [logits for logits, _ in self._logits(held_out, batch_size)]
         fitted = np.concatenate([none, *found]), held_out.y
         temperature = calibration.fit_temperature(*fitted)
-        before = after = calibration.reliability(none, held_out.y[:0])
+        nothing = calibration.reliability(none, held_out.y[:0])
+        is_fitted = np.isfinite(temperature)
+        # All classes and, of a personal model, only its own.
+        before, after = [nothing, nothing], [nothing, nothing]
         for logits, labels in self._logits(test, batch_size):
-            before += calibration.reliability(logits, labels)
-            if np.isfinite(temperature):
-                after += calibration.reliability(logits, labels, temperature)
-        if not np.isfinite(temperature):
+            for index, chosen in enumerate(self._outputs(logits)):
+                before[index] += calibration.reliability(chosen, labels)
+                if is_fitted:
+                    after[index] += calibration.reliability(chosen, labels, temperature)
+        if not is_fitted:
             after = before
         ratio = calibration.likelihood_ratio(*fitted, temperature)
-        return Calibration(before, after, temperature, len(held_out), ratio)
+        own = None if self.own_classes is None else (before[1], after[1])
+        return Calibration(before[0], after[0], temperature, len(held_out), ratio, own)
+
+    def _outputs(self, logits: np.ndarray) -> Iterator[np.ndarray]:
+        """The logits of all classes and, for own classes, with such as give others probability 0."""
+        yield logits
+        if self.own_classes is not None:
+            own = self.own_classes if self.own_classes.any() else ~self.own_classes
+            yield np.where(own, logits, _LOWEST)
 
     def _logits(
         self, examples: data.Examples, batch_size: int
