@@ -170,6 +170,8 @@ def add_columns(directory, **columns):
 
 def test_groups_heads_metrics_and_columns_of_ones_own_are_shown(tmp_path):
     make_run(tmp_path, rounds=6)
+    page_of_few = page(run_dir=tmp_path)
+    assert "Further results" not in page_of_few.texts
     add_columns(
         tmp_path, ga_many=61.0, ga_few=1.0, pa_few=3.0, ga_ssec=33.0, worst_class_ga=7.0, energy=2.5
     )
@@ -182,8 +184,11 @@ def test_groups_heads_metrics_and_columns_of_ones_own_are_shown(tmp_path):
         "worst_class, GA": "12.0 %",
         "energy": "7.5",
     }.items():
-        place = tree.texts.index(heading)
+        # In a table below the main accuracies and the curves.
+        table = tree.texts.index("Further results", tree.texts.index("Learning curves"))
+        place = tree.texts.index(heading, table)
         assert tree.texts[place + 1] == value
+    assert len(tree.all("dt")) == len(page_of_few.all("dt")) > 0
     charts = [a["aria-label"] for a in tree.all("svg") if a.get("role") == "img"]
     titles = [label.partition(" over rounds.")[0] for label in charts]
     assert titles == [
@@ -620,11 +625,14 @@ def test_a_diverged_run(tmp_path):
 
 
 def test_the_head_calibration_of_a_run_is_named(tmp_path):
+    make_run(tmp_path / "ccvr", algorithm="ccvr")
+    add_columns(tmp_path / "ccvr", ga_fedavg=40.0)
+    assert "GA without ccvr 51.0 %" in " ".join(page(run_dir=tmp_path / "ccvr").texts)
     make_run(tmp_path, head_calibration="ccvr")
     add_columns(tmp_path, ga_fedavg=40.0)
     sentence = " ".join(page(run_dir=tmp_path).texts)
     # 40 in the first of 12 rounds, and one more in each.
-    assert "51.0 % model of fedavg without the re-trained head, whole test set" in sentence
+    assert "GA without ccvr 51.0 % model of fedavg without the re-trained head, whole" in sentence
     assert " by the method fedavg with head calibration ccvr for 12 rounds " in sentence
 
 

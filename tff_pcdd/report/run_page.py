@@ -60,7 +60,8 @@ def content(directory: Directory) -> dict[str, Any]:
         "title": _title(settings) + (" (diverged)" if diverged else ""),
         "sentence": _sentence(settings, summary, history, held),
         "terms": terms.shown((), [settings_table.configuration(settings)]),
-        "figures": [] if diverged else _figures(settings, summary, held),
+        "figures": [] if diverged else _figures(summary, held),
+        "measured": [] if diverged else _measured(settings, summary),
         "learned": "" if diverged or not summary else findings.learned(answered),
         "findings": findings.advised_once(
             [
@@ -158,29 +159,47 @@ def _sentence(
     return "".join(parts) + f" (seed {name_of(settings.get('seed', '?'))})."
 
 
-def _figures(
-    settings: Mapping[str, Any], summary: Mapping[str, Any], held: Sites | None
-) -> list[tuple[str, str, str]]:
+def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, str, str]]:
     """The most important numbers: name, value, explanation."""
-    trained = findings.re_trained_method(settings)
-    lacks_global = held is not None and by_client.without_global_model(held.sites)
-    names = [*_FIGURES, *_PARTS["ga"], *_heads(key.removesuffix("_final") for key in summary)]
-    shown = [*map(measures.of, names), *measures.further(summary)]
-    figures = []
-    for measure in shown:
-        if isinstance(value := summary.get(measure.final), int | float):
-            if lacks_global:
-                measure = measures.without_global_model(measure)
-            is_percent = measure.unit == "%"
-            cell = f"{value:.1f} %" if is_percent else f"{value:.4g} {measure.unit}".rstrip()
-            meaning = measure.meaning
-            if trained and measure.name == f"ga_{trained}":
-                meaning = f"model of {name_of(trained)} without the re-trained head, whole test set"
-            figures.append((measure.heading, cell, meaning))
+    shown = [*map(measures.of, _FIGURES)]
+    if held is not None and by_client.without_global_model(held.sites):
+        shown = [measures.without_global_model(measure) for measure in shown]
+    figures = [
+        (measure.heading, cell, measure.meaning)
+        for measure in shown
+        if (cell := _cell(summary, measure))
+    ]
     if held and (ordered := by_client.defined(held.sites, "pa")):
         site, value = ordered[0]
         figures.append(("Lowest PA", f"{value:.1f} %", f"client {name_of(site.name)}"))
     return figures
+
+
+def _measured(
+    settings: Mapping[str, Any], summary: Mapping[str, Any]
+) -> list[tuple[str, str, str]]:
+    """What else was measured: groups of classes, further heads, metrics and a user's columns."""
+    trained, calibration = findings.re_trained_method(settings), settings.get("head_calibration")
+    if calibration in (None, "none"):  # It is implied by the method.
+        calibration = settings.get("algorithm")
+    names = [*_PARTS["ga"], *_heads(key.removesuffix("_final") for key in summary)]
+    measured = []
+    for measure in [*map(measures.of, names), *measures.further(summary)]:
+        if cell := _cell(summary, measure):
+            heading, meaning = measure.heading, measure.meaning
+            if trained and measure.name == f"ga_{trained}":
+                heading = f"GA without {name_of(calibration)}"
+                meaning = f"model of {name_of(trained)} without the re-trained head, whole test set"
+            measured.append((heading, cell, meaning))
+    return measured
+
+
+def _cell(summary: Mapping[str, Any], measure: measures.Measure) -> str:
+    """A value after the last round; empty without one."""
+    value = summary.get(measure.final)
+    if not isinstance(value, int | float):
+        return ""
+    return f"{value:.1f} %" if measure.unit == "%" else f"{value:.4g} {measure.unit}".rstrip()
 
 
 def _heads(names: Iterable[str]) -> list[str]:
