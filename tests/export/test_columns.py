@@ -89,6 +89,7 @@ def written(request, tmp_path_factory):
         directory=directory,
         spec=spec,
         rows=rows.iloc[numbers][FEATURES[kind]],
+        x=federation.train.x,
         train=rows.drop(index=numbers)[FEATURES[kind]],
         test=test,
         answers=answers,
@@ -239,10 +240,21 @@ def test_columns_are_described(written):
             found = {category["name"]: category["share"] for category in column["categories"]}
             assert found == pytest.approx({str(n): share for n, share in shares.items()}, abs=1e-3)
         assert column["may_be_missing"] == (written.kind != "plain")
-    card = "\n".join(model_card._inputs(written.spec))
+    card = "\n".join(model_card._inputs(written.spec, written.x))
     lines = {row[0]: row[1:] for row in table_rows(card)}
     assert list(lines)[1:] == FEATURES[written.kind]
     assert lines["blood pressure"][:2] == ["blood_pressure", "numbers"]
+    for name, values in written.train.items():
+        least, greatest = lines[name][4:6]
+        if name in ("pain", "stage"):
+            assert (least, greatest) == ("", "")
+        else:  # What stands for a missing number is not one of them.
+            numbers = pd.Series(numbers_of(values)).replace(-9, np.nan)
+            digits = 10 if name == "time" else 6
+            assert (least, greatest) == (
+                f"{numbers.min():.{digits}g}",
+                f"{numbers.max():.{digits}g}",
+            )
     if written.kind == "encoded":
         assert lines["pain"][1] == "dull (0), none at all (1), scharf 😖 (2)"
         assert lines["stage"][1] == "-1, 0, 1, 2"

@@ -7,6 +7,8 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from tff_pcdd import data, measures, stack, tables
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE
 from tff_pcdd.evaluation.calibration import Calibration
@@ -123,7 +125,7 @@ def text(
         _table(*_classes(federation, client)),
         "",
         *_normalization(federation.input_spec),
-        *_inputs(federation.input_spec),
+        *_inputs(federation.input_spec, federation.training_examples().x),
         "## Made with",
         "",
         _table(("", "version"), _versions()),
@@ -291,8 +293,13 @@ def _normalization(spec: data.InputSpec) -> Iterator[str]:
         yield ""
 
 
-def _inputs(spec: data.InputSpec) -> Iterator[str]:
-    """The columns of a table that the model takes, and how they are given."""
+def _inputs(spec: data.InputSpec, x: np.ndarray) -> Iterator[str]:
+    """The columns of a table that the model takes, and how they are given.
+
+    Args:
+        spec: the inputs.
+        x: the stored inputs of the training samples.
+    """
     described = columns.described(spec)
     if not described:
         return
@@ -300,10 +307,15 @@ def _inputs(spec: data.InputSpec) -> Iterator[str]:
     yield ""
     yield "The columns of the table in the order of `features`, in the table's units. Means and"
     yield "deviations are those of the training samples of all sites, after missing numbers were"
-    yield f"replaced. Programs find the same in `{columns.FILE}`."
+    yield f"replaced; programs find them in `{columns.FILE}`. Answers to numbers below the least or"
+    yield "above the greatest one of these samples are guesses; often, they are in other units."
     yield ""
-    names = ("column", "input", "values", "mean", "standard deviation", "if missing")
-    yield _table(names, map(_row, described[:_COLUMNS]))
+    names = ("column", "input", "values", "mean", "standard deviation", "least", "greatest")
+    ranges = _ranges(spec, x)
+    yield _table(
+        (*names, "if missing"),
+        (_row(column, ranges.get(column["name"], ("", ""))) for column in described[:_COLUMNS]),
+    )
     if len(described) > _COLUMNS:
         yield ""
         yield f"{len(described) - _COLUMNS} further columns are in `{columns.FILE}`."
@@ -323,8 +335,23 @@ def _inputs(spec: data.InputSpec) -> Iterator[str]:
         yield ""
 
 
-def _row(column: Mapping[str, Any]) -> tuple[str, ...]:
-    """The line of a column in the table of inputs."""
+def _ranges(spec: data.InputSpec, x: np.ndarray) -> dict[str, tuple[str, str]]:
+    """The least and the greatest number of each column of numbers, in the table's units."""
+    found: dict[str, tuple[str, str]] = {}
+    start = 0
+    for column in spec.columns or ():
+        if column.categories is None and len(x):
+            # Missing numbers have been replaced by numbers within the range.
+            values = x[:, start]
+            low, high = (float(limit) + column.offset for limit in (values.min(), values.max()))
+            digits = 10 if column.offset else 6
+            found[column.name] = f"{low:.{digits}g}", f"{high:.{digits}g}"
+        start += len(column.features)
+    return found
+
+
+def _row(column: Mapping[str, Any], limits: tuple[str, str]) -> tuple[str, ...]:
+    """The line of a column in the table of inputs; `limits` are those of its numbers."""
     name, value = column["name"], "numbers"
     if column["type"] == "category":
         has_codes = any(
@@ -338,7 +365,7 @@ def _row(column: Mapping[str, Any]) -> tuple[str, ...]:
     if column["may_be_missing"]:
         missing = f"{column['replacement']:.6g}" if "replacement" in column else "no category"
     statistics = [f"{column[key]:.6g}" if key in column else "" for key in ("mean", "std")]
-    return name, column["input"] or "", value, *statistics, missing
+    return name, column["input"] or "", value, *statistics, *limits, missing
 
 
 def _example(column: Mapping[str, Any]) -> Any:
