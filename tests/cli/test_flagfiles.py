@@ -61,7 +61,7 @@ def included(name):
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_every_file_has_settings_that_fit_together(name, parse, caplog):
     """And names the partition if the data set comes divided by user."""
-    checks.warn.cache_clear()
+    checks.warn_once.cache_clear()
     flags = parse(name)
     configs = [config for group in compare.read_configs(flags).values() for config in group]
     assert {config.algorithm for config in configs} == set(flags["algorithms"])

@@ -12,7 +12,7 @@ def dry_run(call_here, tmp_path):
     """The warnings of a dry run, as if it was the first of its process; data are missing here."""
 
     def dry_run(program, *flags):
-        checks.warn.cache_clear()
+        checks.warn_once.cache_clear()
         result = call_here(program, "--dry_run", f"--output_dir={tmp_path / 'out'}", *flags)
         status, out, err = result
         assert status == 0, err

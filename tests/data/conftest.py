@@ -39,6 +39,6 @@ def own_components(monkeypatch):
 @pytest.fixture(autouse=True)
 def warnings_again(caplog):
     """The log, with warnings that other tests have seen already: a process shows each once."""
-    checks.warn.cache_clear()
+    checks.warn_once.cache_clear()
     caplog.set_level(logging.WARNING)
     return caplog

@@ -55,7 +55,7 @@ class Case:
 
     def outcome(self, form: str, folder: pathlib.Path) -> str:
         """What comes out in a form: in words, with the reason or the warnings."""
-        checks.warn.cache_clear()
+        checks.warn_once.cache_clear()
         with _warnings() as said:
             try:
                 seen = self.look(self.load(form, folder))

@@ -185,7 +185,7 @@ def test_patients_in_several_parts_are_warned_of(tmp_path, warnings_again):
     )
     assert "secret" not in warnings_again.text
     warnings_again.clear()
-    data.checks.warn.cache_clear()
+    data.checks.warn_once.cache_clear()
     data.from_folder(tmp_path, group_pattern=r"[ab]/[xy]/\d")
     assert "PatientID" not in warnings_again.text
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from tests.training.runs import CONFIG, rows, stopped_in_round
+from tff_pcdd.data import checks
 from tff_pcdd.experiment import accuracies
-from tff_pcdd.training import evaluate_run, restore_run, run_experiment
+from tff_pcdd.training import ExperimentConfig, evaluate_run, restore_run, run_experiment
+from tff_pcdd.training.post_hoc import calibrate_run
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 
@@ -65,6 +67,32 @@ def test_an_unfinished_run_says_so(options, tmp_path, caplog):
     caplog.clear()
     run_experiment(CONFIG, tmp_path, options)
     assert evaluate_run(CONFIG, tmp_path, options)["round"] == 4
+    assert not caplog.messages
+
+
+def test_warnings_of_the_data_are_those_of_the_training(options, tmp_path, caplog):
+    """Missing values of a table are no news to who evaluates, exports or calibrates the run."""
+    rows = [f"{k % 2},{k // 30},{k}.5,{'' if k % 9 == 0 else k}" for k in range(60)]
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(["label,site,dose,age", *rows, "0,2,1.5,1"]) + "\n")
+    config = ExperimentConfig.from_settings(
+        algorithm="fedavg",
+        model="mlp",
+        dataset="table",
+        data_dir=str(table),
+        feature_columns="dose,age",
+        impute="median",
+        rounds=1,
+    )
+    checks.warn_once.cache_clear()
+    run_experiment(config, tmp_path / "run", options)
+    assert "missing: column 'age' in 7; impute=median" in caplog.text
+    assert "site 2 has no test samples" in caplog.text
+    caplog.clear()
+    checks.warn_once.cache_clear()
+    evaluate_run(config, tmp_path / "run", options)
+    calibrated = config.with_settings(head_calibration="ccvr")
+    calibrate_run(config, calibrated, tmp_path / "run", tmp_path / "calibrated", options)
     assert not caplog.messages
 
 

@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, SharedRuntime, rows
 from tff_pcdd import data
+from tff_pcdd.data import checks
 from tff_pcdd.federated.weights import load
 from tff_pcdd.settings import build
 from tff_pcdd.training import ComputeOptions, ExperimentConfig, Simulation
@@ -104,6 +105,10 @@ def test_clients_without_samples_are_told_of(caplog):
     empty = sum(federation.class_counts().sum(axis=1) == 0)
     assert empty
     assert f"{empty} of 90 clients have no training samples" in caplog.text
+    caplog.clear()
+    with checks.warned_before():
+        Simulation(config)
+    assert not caplog.messages
 
 
 def test_a_device_that_is_not_there_is_refused():

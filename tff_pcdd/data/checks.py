@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -89,9 +91,34 @@ def first_beyond(x: np.ndarray, limit: float) -> tuple[int, ...] | None:
     return None
 
 
-@functools.cache
+# Whether warnings of the data have been given already, by the process that trained with them.
+_given = contextvars.ContextVar("given", default=False)
+
+
+@contextlib.contextmanager
+def warned_before() -> Iterator[None]:
+    """Data that are loaded in this block are those of a run, whose training has warned of them."""
+    token = _given.set(True)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def is_warned_before() -> bool:
+    """Whether the caller is in a block of `warned_before`."""
+    return _given.get()
+
+
 def warn(text: str) -> None:
     """Warns of something in the data; once per process, since studies load data for every run."""
+    if not is_warned_before():
+        warn_once(text)
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+    """As `warn`, whose memory it is."""
     _logger.warning("%s", text)
 
 

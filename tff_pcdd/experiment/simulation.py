@@ -23,6 +23,7 @@ import numpy as np
 from etils import epy
 
 from tff_pcdd import data, federated, runtime, text, views
+from tff_pcdd.data import checks
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment import accuracies, cohort_data
 from tff_pcdd.experiment.accuracies import Groups
@@ -94,7 +95,8 @@ class Simulation:
             federation = config.data.build()
         self.federation = federation
         num_clients = self.federation.num_clients
-        if empty := self.federation.clients_without_train:
+        empty = self.federation.clients_without_train
+        if empty and not checks.is_warned_before():
             _logger.warning("%d of %d clients have no training samples", empty, num_clients)
         if config.training.clients_per_round > num_clients:
             raise SettingError(

@@ -99,7 +99,7 @@ class TrainedModel:
         return Calibration(before[0], after[0], temperature, len(held_out), ratio, own)
 
     def _outputs(self, logits: np.ndarray) -> Iterator[np.ndarray]:
-        """The logits of all classes and, for own classes, with such as give others probability 0."""
+        """The logits and, of a personal model, those that give foreign classes probability 0."""
         yield logits
         if self.own_classes is not None:
             own = self.own_classes if self.own_classes.any() else ~self.own_classes

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tff_pcdd import files, stages
 from tff_pcdd.data import Federation
+from tff_pcdd.data.checks import warned_before
 from tff_pcdd.errors import DataError
 from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.config import ExperimentConfig
@@ -80,7 +81,8 @@ def calibrate_run(
         shutil.rmtree(partial, ignore_errors=True)
         kind = "memory" if trained.store.inline else "disk"
         own = dataclasses.replace(options or RunOptions(), client_store=kind)
-        result = Run(calibrated, partial, own, federation=trained.federation)
+        with warned_before():
+            result = Run(calibrated, partial, own, federation=trained.federation)
         with result.simulation as simulation:
             start = time.perf_counter()
             measured = _calibrate(trained, simulation)

@@ -10,6 +10,7 @@ from typing import Any
 
 from tff_pcdd import evaluation, files, stages, tables
 from tff_pcdd.data import Federation
+from tff_pcdd.data.checks import warned_before
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.experiment.config import ExperimentConfig
@@ -62,7 +63,8 @@ def restore_run(
         options = dataclasses.replace(options, client_store="disk")
     if isinstance(round_number, str):
         round_number = _named_round(config, record, round_number)
-    run = Run(config, directory, options, federation=federation)
+    with warned_before():
+        run = Run(config, directory, options, federation=federation)
     run.restore(round_number)
     return run
 
