@@ -66,7 +66,7 @@ def test_without_an_earlier_checkpoint_that_round_stays_and_is_refused(options, 
     longer = CONFIG.with_settings(personal_eval_every=0)
     options = dataclasses.replace(options, keep_checkpoints=1)
     run_experiment(longer.with_settings(rounds=2), tmp_path, options)
-    with refuses("rounds", "the only checkpoint in .* is that of round 2"):
+    with refuses("rounds", "the only checkpoint in .* is that of round 2, .* `overwrite`$"):
         run_experiment(longer, tmp_path, options)
     assert run_experiment(longer.with_settings(rounds=2), tmp_path, options)["rounds"] == 2
 
@@ -117,7 +117,8 @@ def test_the_rounds_of_a_run_are_not_lowered(unbroken):
 def test_a_method_with_a_schedule_is_refused(tmp_path):
     planned = ExperimentConfig.from_settings(algorithm="fedproc", rounds=10)
     run_directory.write_config(tmp_path, planned)
-    with refuses("rounds", "planned for 10 rounds, on which the training of fedproc depends"):
+    way = "name another directory, or replace it with `overwrite`$"
+    with refuses("rounds", f"for 10 rounds, on which the training of fedproc depends; {way}"):
         run_directory.check_directory(tmp_path, planned.with_settings(rounds=20), overwrite=False)
     run_directory.check_directory(tmp_path, planned, overwrite=False)
 

@@ -253,7 +253,7 @@ def test_another_configuration_in_the_same_directory(unbroken, options):
             "client_momentum (there 0.9, here 0.5)",
             "fedgela_scale (there 1.0, here 2.0)",
             "rounds (there 4, here 5)",
-            "overwrite",
+            "name another directory, or replace it with `overwrite`",
         ):
             assert part in caught.value.reason
         assert "seed" not in caught.value.reason

@@ -345,7 +345,7 @@ class Run:
                     "rounds",
                     rounds,
                     f"the {only} in {directory} is that of round {planned}, which was evaluated "
-                    "as the last one; overwrite the run",
+                    "as the last one; replace the run with `overwrite`",
                 )
             kept = earlier[-1] if earlier else 0
             _logger.warning(

@@ -116,7 +116,8 @@ def check_directory(
                 "rounds",
                 config.training.rounds,
                 f"{directory} holds a run that was planned for {saved['rounds']} rounds, on which "
-                f"{config.planned_by} depends; name another directory, or overwrite it",
+                f"{config.planned_by} depends; name another directory, or replace it with "
+                "`overwrite`",
             )
     elif differing:
         more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
@@ -124,7 +125,7 @@ def check_directory(
             "output_dir",
             directory,
             f"holds a run with different settings: {', '.join(differing[:_SHOWN])}{more}; name "
-            "another directory, or overwrite it",
+            "another directory, or replace it with `overwrite`",
         )
 
 
@@ -370,7 +371,11 @@ def _read_json(path: Path, setting: str) -> dict[str, Any]:
         problem = "missing"
     except DamagedFileError as error:
         problem = str(error).removeprefix(f"{path} is ")
-    remedy = "restore it, or overwrite the run" if setting == "output_dir" else "restore it"
+    remedy = (
+        "restore it, or replace the run with `overwrite`"
+        if setting == "output_dir"
+        else "restore it"
+    )
     raise SettingError(setting, path.parent, f"{path.name} is {problem}; {remedy}")
 
 
