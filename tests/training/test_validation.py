@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.training.runs import CONFIG, metrics, rows, summary
+from tff_pcdd.data import Federation
 from tff_pcdd.export import ExportOptions, export_run
 from tff_pcdd.training import History, evaluate_run, restore_run, restored, run_experiment
 from tff_pcdd.training.post_hoc import calibrate_run
@@ -109,9 +110,16 @@ def better_before(options, shared_computations, tmp_path_factory):
     return config, made, best, said
 
 
+@pytest.fixture
+def many_samples(monkeypatch):
+    """Runs say that they hold a million samples out, of which any difference is certain."""
+    counts = np.array([[10**6]])
+    monkeypatch.setattr(Federation, "validation_class_counts", lambda self: counts)
+
+
 @pytest.mark.parametrize("command", ["evaluate", "export", "calibrate"])
 def test_the_last_round_is_used_and_a_better_one_named(
-    command, better_before, options, tmp_path, caplog
+    command, better_before, options, tmp_path, caplog, many_samples
 ):
     config, directory, best, said = better_before
     if command == "calibrate":  # FedGELA's head is fixed.
@@ -130,7 +138,10 @@ def test_the_last_round_is_used_and_a_better_one_named(
             export_run(directory, place, chosen, options, round_number=number)
             card = (place / "global" / "1" / "model_card.md").read_text()
             used = int(re.search(r"(\d+) of 4 rounds", card)[1])
-            sentence = "Of 4 rounds, this one is the best on held-out samples.\n"
+            sentence = (
+                "Of 4 rounds, this one is the best on held-out samples, by the accuracy\n"
+                "of the global model.\n"
+            )
             assert (sentence in card) == (number == "best")
         else:
             calibrated = config.with_settings(head_calibration="ccvr")
@@ -147,7 +158,18 @@ def test_the_last_round_is_used_and_a_better_one_named(
     assert use("best") == (best, [])
 
 
-def test_a_better_round_without_its_checkpoint(better_before, options, tmp_path, caplog):
+def test_few_held_out_samples_do_not_show_a_better_round(better_before, options, caplog):
+    """Of the 25 of the run, 40 and 20 %: by symmetry, as 60 and 80 % in the table below."""
+    config, directory, best, _ = better_before
+    values = [float(row["va"]) for row in rows(directory)]
+    assert (values[best - 1], values[3]) == (40, 20)
+    evaluate_run(config, directory, options)
+    assert "held-out" not in caplog.text
+
+
+def test_a_better_round_without_its_checkpoint(
+    better_before, options, tmp_path, caplog, many_samples
+):
     """As in runs of earlier versions."""
     config, directory, best, said = better_before
     copy = shutil.copytree(directory, tmp_path / "run")
@@ -161,28 +183,36 @@ def test_a_better_round_without_its_checkpoint(better_before, options, tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("values", "is_better"),
+    ("values", "samples", "is_better"),
     [
         # A tie, a last round that is the best, and rounds that were not measured.
-        ([30.0, 20.0, 30.0], False),
-        ([20.0, None, 30.0], False),
-        ([None, None, None], False),
-        ([30.0, 20.0, None], True),
-        ([30.0, 20.0, 10.0], True),
+        ([30.0, 20.0, 30.0], 1000, False),
+        ([20.0, None, 30.0], 1000, False),
+        ([None, None, None], 1000, False),
+        ([30.0, 20.0, None], 1000, True),
+        ([30.0, 20.0, 10.0], 1000, True),
+        # 110 and 108 of 160 samples, as a user was advised to take the earlier round.
+        ([68.75, 60.0, 67.5], 160, False),
+        # Wilson's intervals of 80 and 60 % begin and end at 60.9 and 76.6 % for 25 samples, and at
+        # 67.0 and 72.4 % for 50: 20 - √(19.1² + 16.6²) = -5.3, and 20 - √(13.0² + 12.4²) = 2.0.
+        ([80.0, 60.0, 60.0], 25, False),
+        ([80.0, 60.0, 60.0], 50, True),
     ],
 )
 @pytest.mark.parametrize("asked", [None, 3, "best"])
 @pytest.mark.parametrize("diverged", [False, True])
-def test_which_rounds_are_better(values, is_better, asked, diverged, tmp_path, caplog):
+def test_which_rounds_are_better(values, samples, is_better, asked, diverged, tmp_path, caplog):
     history = History(["round", "va"])
     for number, value in enumerate(values, 1):
         history.append({"round": number, "va": value})
     nonfinite = types.SimpleNamespace(diverged=diverged)
+    counts = np.array([[samples - 9, 4], [0, 5]])
+    federation = types.SimpleNamespace(validation_class_counts=lambda: counts)
     run = types.SimpleNamespace(
         config=CONFIG,
         history=history,
         directory=tmp_path,
-        simulation=types.SimpleNamespace(nonfinite=nonfinite),
+        simulation=types.SimpleNamespace(nonfinite=nonfinite, federation=federation),
     )
     restored.warn_of_better_round(run, asked)
     assert len(caplog.records) == (is_better and asked is None and not diverged)

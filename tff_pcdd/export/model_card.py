@@ -141,7 +141,11 @@ def _choice(run: Run) -> Iterator[str]:
         yield "The run was not finished when this model was exported."
     summary, best = read_summary(run.directory), held_out_measure(run.config).best_round
     if summary and summary.get(best) == run.simulation.round < summary["rounds"]:
-        yield f"Of {summary['rounds']} rounds, this one is the best on held-out samples."
+        models = "global model" if run.config.method.has_global_model else "personal models"
+        yield (
+            f"Of {summary['rounds']} rounds, this one is the best on held-out samples, by the "
+            f"accuracy\nof the {models}."
+        )
 
 
 def _exclusions(run: Run) -> Iterator[str]:

@@ -89,6 +89,8 @@ def _named_round(config: ExperimentConfig, record: Manifest | None, name: str) -
 def warn_of_better_round(run: Run, round_number: int | str | None) -> None:
     """Warns if an earlier round of a restored run is better on held-out samples, and what to do.
 
+    Nothing is said of a difference that their number cannot show, by its interval of 95 %.
+
     Args:
         run: the run.
         round_number: the round that was asked for; if there was one, nothing is said.
@@ -98,8 +100,10 @@ def warn_of_better_round(run: Run, round_number: int | str | None) -> None:
         return
     name, here = held_out_measure(run.config).name, run.history[-1]
     values = dict(run.history.points(name))
-    if here[name] is not None and here[name] >= values[best]:
-        return
+    if here[name] is not None:
+        samples = run.simulation.federation.validation_class_counts().sum()
+        if evaluation.accuracy_interval(values[best], here[name], int(samples))[0] <= 0:
+            return
     remedy = f"checkpoint_round={BEST} takes it"
     if best not in manifests.rounds(run.directory / CHECKPOINTS, ["json"]):
         remedy = "its checkpoint is not there; the same training in another directory keeps it"
