@@ -121,6 +121,9 @@ def test_the_calibration_of_own_answers():
         ["`own_probabilities`, as the method computes them", "80.00", "60.00", "20.00"],
         ["`own_probabilities`, divided by the temperature 0.5", "80.00", "70.00", "10.00"],
     ]
+    fitted = "It is fitted to `probabilities`, not to `own_probabilities`."
+    assert fitted in text
+    assert fitted not in card(9, 0.12, 0.25)
 
 
 def test_without_test_samples():

@@ -227,6 +227,8 @@ def _calibration(of: Calibration, classes: int, *, asked: bool) -> Iterator[str]
             f"No temperature is fitted to the {of.held_out_samples} held-out samples: it takes at "
             "least 10 of them, and at\nleast one that is classified wrongly."
         )
+    if fitted and of.own is not None:
+        yield "It is fitted to `probabilities`, not to `own_probabilities`."
     if not (asked and of.is_determined):
         yield from _misleading(of, classes, asked=asked)
 
