@@ -196,7 +196,7 @@ def test_the_first_command_is_that_of_the_method_that_leads_the_comparison(tmp_p
     shown = " ".join(tree.texts)
     with open(tmp_path / "comparison" / "comparison.csv", newline="") as file:
         [ga] = [row["ga_final"] for row in csv.DictReader(file) if row["algorithm"] == "fedavg"]
-    assert "One model for all: undecided; fedavg leads." in shown
+    assert "One model for all: undecided between fedavg and fedgela; fedavg leads." in shown
     assert f"GA {float(ga):.1f} %" in shown
     # None of the seeds that chose, 0 and 3.
     assert "--final_seeds=1,2,4,5,6" in tree.texts

@@ -227,6 +227,20 @@ def test_gains_over_local_are_paired_by_seed_and_baselines_are_not_ranked(tmp_pa
     assert "not federated" not in comparison_tables.document(plain)
 
 
+def test_the_tables_say_whether_federating_pays(monkeypatch, tmp_path):
+    """FedAvg's gains over training alone are 2.5 and −1 points."""
+    accuracies = {("local", 0): 80.0, ("local", 1): 70.0, ("fedavg", 0): 82.5, ("fedavg", 1): 69.0}
+    replace_training(monkeypatch, lambda run: {"pa_final": accuracies[run.algorithm, run.seed]})
+    report = comparison.compare(configs(("local", "fedavg")), tmp_path / "out").report
+    # (82.5 + 69) / 2 = 75.75 and 0.75, with Student's 12.706 for two seeds times 3.5 / 2.
+    said = (
+        "Federating: undecided whether it pays on the clients' own samples. The best models there "
+    )
+    said += "are fedavg's: PA after 75.8 ± 9.5 %, +0.8 (95 % interval −21.5 to +23.0) over training"
+    for text in (report, (tmp_path / "out" / "comparison.md").read_text()):
+        assert said in " ".join(text.split())
+
+
 def test_the_csv_file_has_the_gain_of_each_run(monkeypatch, tmp_path):
     accuracies = {("local", 0): 80.0, ("local", 1): 70.0, ("fedavg", 0): 82.5, ("fedavg", 1): 69.0}
     replace_training(monkeypatch, lambda run: {"pa_final": accuracies[run.algorithm, run.seed]})

@@ -137,7 +137,7 @@ def test_the_report(training, tmp_path):
     assert ["fedprox", "client_learning_rate=0.1, fedprox_mu=0.001", "95.0"] in [
         line[:3] for line in table_rows(report)
     ]
-    assert "One model for all: undecided; fedprox leads." in report
+    assert "One model for all: undecided between fedprox and fedavg; fedprox leads." in report
     # Seed 0 has chosen the settings.
     assert "take --final_seeds=1,2,3,4,5." in " ".join(report.split())
     text = (tmp_path / "sweep.md").read_text()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from tff_pcdd import tables, text
 from tff_pcdd.report import shades
 from tff_pcdd.results import by_client
-from tff_pcdd.results.answers import SiteGains
 from tff_pcdd.results.by_client import Site, Sites
+from tff_pcdd.results.site_gains import SiteGains
 
 # The rows of a table; those with the lowest accuracy if there are more clients.
 MOST = 500

@@ -11,10 +11,12 @@ from typing import NamedTuple
 from tff_pcdd import findings, measures, tables, text
 from tff_pcdd.findings import Finding
 from tff_pcdd.methods import registry
-from tff_pcdd.results import by_client
+from tff_pcdd.results import by_client, federating, site_gains
 from tff_pcdd.results.by_client import Site
+from tff_pcdd.results.federating import Federating
 from tff_pcdd.results.gains import Gain, gain, units
 from tff_pcdd.results.runs import ALONE, Results
+from tff_pcdd.results.site_gains import SiteGains
 from tff_pcdd.tables import BASELINE
 
 # What is compared: the value, what it is good for, and what the best is set beside.
@@ -98,17 +100,31 @@ class Choice:
     of_few: str = ""
 
     @property
+    def is_open(self) -> bool:
+        """Whether FedAvg is among the best: it is the simplest, and no reason is known to leave it.
+
+        Example:
+            >>> Choice("ga_final", "", "ccvr", (), (), {}, ["fedavg"], (), (), "seed", "").is_open
+            True
+        """
+        return bool(self.tied) and BASELINE in (self.best, *self.tied)
+
+    @property
+    def recommended(self) -> str:
+        """The method to take."""
+        return BASELINE if self.is_open else self.best
+
+    @property
     def heading(self) -> str:
         """What is asked, and the best methods."""
         names, alone = text.listed([self.best, *self.equal], 8), self.over.get(ALONE)
         leads = f"{names} lead with the same value" if self.equal else f"{names} leads"
-        # What cannot be told from the simplest method is no reason to leave it.
-        is_open = bool(self.tied) and BASELINE in (self.best, *self.tied)
         apart = alone is None or alone.is_more_than(self.sample)
         if alone is not None and apart and alone.mean < 0:
             found = f"training alone is better; {leads}"
-        elif is_open or not apart:
-            found = f"undecided; {leads}"
+        elif self.is_open or not apart:
+            tied = [*self.tied, *["training alone"] * (not apart)]
+            found = f"undecided {_between([self.best, *tied])}; {leads}"
         else:
             found = leads if self.tied else names
         return f"{self.question}: {found}."
@@ -151,63 +167,6 @@ class Choice:
             yield self.of_few
 
 
-class SiteGain(NamedTuple):
-    """What a method gains at a client, averaged over seeds.
-
-    Attributes:
-        gain: in percentage points.
-        counts: whether it is more than chance, see `findings.counts`, with the same sign for every
-            seed.
-    """
-
-    gain: float
-    counts: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class SiteGains:
-    """What methods gain at each client over another method.
-
-    Attributes:
-        over: the other method.
-        gains: by method and client.
-        sites: the clients, the one with the lowest mean gain first.
-        samples: the number of test samples of each client, in the run with the fewest.
-    """
-
-    over: str
-    gains: Mapping[str, Mapping[str, SiteGain]]
-    sites: Sequence[str]
-    samples: Mapping[str, int]
-
-    @property
-    def shown_over(self) -> str:
-        return "training alone" if self.over == ALONE else self.over
-
-    def lost(self, method: str) -> list[tuple[float, str]]:
-        """The clients that lose by more than chance, with their gains."""
-        own = self.gains.get(method, {})
-        return [(each.gain, name) for name, each in own.items() if each.counts and each.gain < 0]
-
-    def sentence(self, method: str) -> str:
-        """Who gains and who loses with a method."""
-        own = self.gains[method]
-        won = sum(each.counts and each.gain > 0 for each in own.values()) or "none"
-        lost = self.lost(method)
-        compared = f"{self.shown_over} by more than chance"
-        if won == "none" and not lost:
-            return (
-                f"With {method}, none of {text.plural(len(own), 'client')} differs from {compared}."
-            )
-        loss = f"{len(lost) or 'none'} {'lose' if len(lost) > 1 else 'loses'}"
-        names = f": {findings.listed_losses(lost)}" if lost else ""
-        gain_or_gains = "gains" if won in (1, "none") else "gain"
-        return (
-            f"With {method}, {won} of {text.plural(len(own), 'client')} {gain_or_gains} over "
-            f"{compared}; {loss}{names}."
-        )
-
-
 @dataclasses.dataclass(frozen=True)
 class Answer:
     """The answer on one partition, or over all of them.
@@ -216,20 +175,36 @@ class Answer:
         partition: its name; empty for all.
         choices: the best methods.
         sites: what the methods gain at each client; None if unknown.
+        federating: whether federating pays; None if no client has trained alone.
     """
 
     partition: str
     choices: Sequence[Choice]
     sites: SiteGains | None = None
+    federating: Federating | None = None
 
     def sentences(self) -> list[tuple[str, str]]:
         """Pairs of what is asked, with the best method, and what was found."""
         found = [(each.heading, each.sentence) for each in self.choices]
+        if self.federating is not None:
+            found.append((self.federating.heading, self.federating.sentence))
         if self.sites is not None and self.sites.gains:
             personal = [each.best for each in self.choices if each.key == "pa_final"]
             method = next(m for m in [*personal, *self.sites.gains] if m in self.sites.gains)
             found.append(("Clients.", self.sites.sentence(method)))
         return found
+
+
+def _between(names: Sequence[str]) -> str:
+    """Between which an answer is undecided.
+
+    Example:
+        >>> _between(["ccvr", "fedavg"]), _between(["ccvr", "fedavg", "fedgela", "fedge", "fedetf"])
+        ('between ccvr and fedavg', 'between ccvr and 4 others')
+    """
+    if len(names) > 4:
+        return f"between {names[0]} and {len(names) - 1} others"
+    return f"between {', '.join(names[:-1])} and {names[-1]}"
 
 
 def is_known(method: str, attribute: str, otherwise: bool) -> bool:
@@ -290,10 +265,23 @@ def read(
             dataclasses.replace(each, of_few=_of_few(each, own)) if each.key == "pa_final" else each
             for each in choices
         ]
-        found.append(Answer(partition, choices, _sites(own)))
+        pays = _federating(results.of(partition=partition), choices, own)
+        found.append(Answer(partition, choices, site_gains.read(own), pays))
     if len(partitions) > 1:
-        found.insert(0, Answer("", _choices(results, tuned_with)))
+        choices = _choices(results, tuned_with)
+        found.insert(0, Answer("", choices, federating=_federating(results, choices, ())))
     return found
+
+
+def _federating(
+    results: Results, choices: Sequence[Choice], clients: Sequence[Site]
+) -> Federating | None:
+    """Whether federating pays on one partition, or over several."""
+    methods = [m for m in results.methods if not is_known(m, "baseline", False)]
+    best = {choice.key: choice.best for choice in choices}
+    personal, shared = (best.get(key, "") for key in ("pa_final", "ga_final"))
+    sample = _of_a_sample(clients).get("pa_final", 0.0)
+    return federating.read(results, methods, personal, shared, clients, sample)
 
 
 def _of_a_sample(clients: Sequence[Site]) -> dict[str, float]:
@@ -421,50 +409,6 @@ def _is_full(accuracy: float, sample: float) -> bool:
     """Whether an accuracy in percent leaves room for no more than one test sample."""
     room = 100.0 - accuracy
     return room < sample or tables.is_equal(room, sample)
-
-
-def _sites(clients: Sequence[Site]) -> SiteGains | None:
-    """What methods gain at the clients of one partition: over training alone, or over FedAvg."""
-    by_run = {(site.name, site.run): site for site in clients}
-    methods = [*dict.fromkeys(site.run[1] for site in clients)]
-    alone = any(site.values["over_local"] is not None for site in clients)
-    over = ALONE if alone else BASELINE
-    if not alone and BASELINE not in methods:
-        return None
-    pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for site in clients:
-        own = site.values["pa"]
-        if own is None or site.run[1] == over:
-            continue
-        if alone:
-            difference = site.values["over_local"]
-            other = None if difference is None else own - difference
-        else:
-            partition, _, seed = site.run
-            beside = by_run.get((site.name, (partition, BASELINE, seed)))
-            other = None if beside is None else beside.values["pa"]
-        if other is not None:
-            pairs.setdefault((site.run[1], site.name), []).append((own, other))
-    if not pairs:
-        return None
-    samples = by_client.tested(clients)
-    gains: dict[str, dict[str, SiteGain]] = {}
-    for (method, name), found in pairs.items():
-        gains.setdefault(method, {})[name] = _site_gain(found, samples[name])
-    names = {name for own in gains.values() for name in own}
-    order = sorted(
-        (name for name in samples if name in names),
-        key=lambda name: statistics.fmean(own[name].gain for own in gains.values() if name in own),
-    )
-    return SiteGains(over, gains, order, samples)
-
-
-def _site_gain(pairs: Sequence[tuple[float, float]], samples: int) -> SiteGain:
-    """The mean gain of a method at a client, from pairs of accuracies by seed."""
-    agree = all(own > other for own, other in pairs) or all(own < other for own, other in pairs)
-    own, other = (statistics.fmean(column) for column in zip(*pairs, strict=True))
-    other = min(100.0, max(0.0, other))
-    return SiteGain(own - other, agree and findings.counts(own, other, samples))
 
 
 def of_sites(given: Sequence[Answer]) -> Iterator[Finding]:

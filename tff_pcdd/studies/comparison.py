@@ -120,7 +120,8 @@ def compute(
     stages.leave()
     read = Directory(directory, compared=False)
     found = read.attempt(COMPARISON_TABLE, compared.read, read, tuning) or compared.NOTHING
-    files.write_text(directory / _TABLES, comparison_tables.document(runs, found.findings))
+    document = comparison_tables.document(runs, found.findings, found.answers)
+    files.write_text(directory / _TABLES, document)
     report = comparison_tables.report(runs, found.answers, found.findings)
     return Comparison(report, study.failures(runs)), found.findings
 

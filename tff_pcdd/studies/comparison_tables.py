@@ -87,20 +87,26 @@ def summary_table(runs: Sequence[StudyRun]) -> str:
     return tables.narrow(shown, [shown[0].index(name) for name in dropped if name in shown[0]])
 
 
-def document(runs: Sequence[StudyRun], found: Sequence[Finding] = ()) -> str:
+def document(
+    runs: Sequence[StudyRun], found: Sequence[Finding] = (), given: Sequence[Answer] = ()
+) -> str:
     """The text of comparison.md: all tables and their explanations.
 
     Args:
         runs: the runs.
         found: the findings of the comparison, which is finished.
+        given: the answers of the comparison.
     """
     partitions = by_partition(runs)
+    pays = {each.partition: each.federating for each in given if each.federating is not None}
+    said = {name: [f"{each.heading} {each.sentence}"] for name, each in pays.items()}
     parts = [f"# {common_setting(runs)}"]
     parts += listed(found)
     if len(partitions) > 1:
-        parts += ["## All partitions", overview(partitions)]
+        parts += ["## All partitions", *said.get("", ()), overview(partitions)]
     for partition, group in partitions.items():
-        parts += [f"## {partition}", "### Accuracy", accuracies(group)]
+        parts += [f"## {partition}", *said.get(partition, ())]
+        parts += ["### Accuracy", accuracies(group)]
         epochs = {*_epochs(group).values()}
         if len(epochs) == 1 and epochs != {tables.NO_VALUE}:
             parts += [f"PA epochs: {epochs.pop()}."]

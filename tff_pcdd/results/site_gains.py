@@ -1,0 +1,115 @@
+"""What methods gain at each client, over training alone or over FedAvg."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tff_pcdd import findings, text
+from tff_pcdd.results import by_client
+from tff_pcdd.results.by_client import Site
+from tff_pcdd.results.runs import ALONE
+from tff_pcdd.tables import BASELINE
+
+
+class SiteGain(NamedTuple):
+    """What a method gains at a client, averaged over seeds.
+
+    Attributes:
+        gain: in percentage points.
+        counts: whether it is more than chance, see `findings.counts`, with the same sign for every
+            seed.
+    """
+
+    gain: float
+    counts: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteGains:
+    """What methods gain at each client over another method.
+
+    Attributes:
+        over: the other method.
+        gains: by method and client.
+        sites: the clients, the one with the lowest mean gain first.
+        samples: the number of test samples of each client, in the run with the fewest.
+    """
+
+    over: str
+    gains: Mapping[str, Mapping[str, SiteGain]]
+    sites: Sequence[str]
+    samples: Mapping[str, int]
+
+    @property
+    def shown_over(self) -> str:
+        return "training alone" if self.over == ALONE else self.over
+
+    def lost(self, method: str) -> list[tuple[float, str]]:
+        """The clients that lose by more than chance, with their gains."""
+        own = self.gains.get(method, {})
+        return [(each.gain, name) for name, each in own.items() if each.counts and each.gain < 0]
+
+    def sentence(self, method: str) -> str:
+        """Who gains and who loses with a method."""
+        own = self.gains[method]
+        won = sum(each.counts and each.gain > 0 for each in own.values()) or "none"
+        lost = self.lost(method)
+        compared = f"{self.shown_over} by more than chance"
+        if won == "none" and not lost:
+            return (
+                f"With {method}, none of {text.plural(len(own), 'client')} differs from {compared}."
+            )
+        loss = f"{len(lost) or 'none'} {'lose' if len(lost) > 1 else 'loses'}"
+        names = f": {findings.listed_losses(lost)}" if lost else ""
+        gain_or_gains = "gains" if won in (1, "none") else "gain"
+        return (
+            f"With {method}, {won} of {text.plural(len(own), 'client')} {gain_or_gains} over "
+            f"{compared}; {loss}{names}."
+        )
+
+
+def read(clients: Sequence[Site]) -> SiteGains | None:
+    """What methods gain at the clients of one partition: over training alone, or over FedAvg."""
+    by_run = {(site.name, site.run): site for site in clients}
+    methods = [*dict.fromkeys(site.run[1] for site in clients)]
+    alone = any(site.values["over_local"] is not None for site in clients)
+    over = ALONE if alone else BASELINE
+    if not alone and BASELINE not in methods:
+        return None
+    pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for site in clients:
+        own = site.values["pa"]
+        if own is None or site.run[1] == over:
+            continue
+        if alone:
+            difference = site.values["over_local"]
+            other = None if difference is None else own - difference
+        else:
+            partition, _, seed = site.run
+            beside = by_run.get((site.name, (partition, BASELINE, seed)))
+            other = None if beside is None else beside.values["pa"]
+        if other is not None:
+            pairs.setdefault((site.run[1], site.name), []).append((own, other))
+    if not pairs:
+        return None
+    samples = by_client.tested(clients)
+    gains: dict[str, dict[str, SiteGain]] = {}
+    for (method, name), found in pairs.items():
+        gains.setdefault(method, {})[name] = of_pairs(found, samples[name])
+    names = {name for own in gains.values() for name in own}
+    order = sorted(
+        (name for name in samples if name in names),
+        key=lambda name: statistics.fmean(own[name].gain for own in gains.values() if name in own),
+    )
+    return SiteGains(over, gains, order, samples)
+
+
+def of_pairs(pairs: Sequence[tuple[float, float]], samples: int) -> SiteGain:
+    """The mean gain of a method at a client, from pairs of accuracies by seed."""
+    agree = all(own > other for own, other in pairs) or all(own < other for own, other in pairs)
+    own, other = (statistics.fmean(column) for column in zip(*pairs, strict=True))
+    other = min(100.0, max(0.0, other))
+    return SiteGain(own - other, agree and findings.counts(own, other, samples))
