@@ -375,7 +375,7 @@ def test_a_comparison_shows_once_who_holds_which_classes(tmp_path):
 
 def test_the_command_of_a_comparison_has_what_its_runs_share(tmp_path):
     make_comparison(tmp_path, algorithms=("fedavg", "fedgela"), client_learning_rate=0.05)
-    [text] = page(comparison_dir=tmp_path).commands
+    [*_, text] = page(comparison_dir=tmp_path).commands
     flags = shlex.split(text)[3:]
     assert flags[:2] == ["--algorithms=fedavg,fedgela", "--seeds=0,1"]
     assert "--client_learning_rate=0.05" in flags
@@ -387,6 +387,46 @@ def test_the_command_of_a_comparison_has_what_its_runs_share(tmp_path):
         rows += [row.replace("P3C2", "Dir(0.1)") for row in rows]
         path.write_text("\n".join([header, *rows]) + "\n")
     assert not page(comparison_dir=tmp_path).commands
+
+
+@pytest.mark.parametrize(
+    ("choice", "models", "what"),
+    [
+        # FedGELA is 10 points ahead with each seed, FedAvg's models beside it are the worst.
+        ({"pa_final": 90.0}, "after", "after local training"),
+        (
+            {"pa_before_masked_final": 95.0},
+            "before",
+            "before local training, whose answer with own classes is own_label",
+        ),
+    ],
+)
+def test_a_comparison_exports_what_its_answer_recommends(tmp_path, choice, models, what):
+    """CCVR for everybody, and FedGELA for each client."""
+    make_comparison(tmp_path, algorithms=("fedavg", "ccvr", "fedgela"), seeds=(3, 4), alone=True)
+    best = {("ccvr", "ga_final"): 99.0, **{("fedgela", key): v for key, v in choice.items()}}
+    path = tmp_path / "comparison.csv"
+    with open(path, newline="") as file:
+        rows = [*csv.DictReader(file)]
+    for row in rows:
+        for key in ("ga_final", "pa_final", "pa_before_final", "pa_before_masked_final"):
+            row[key] = f"{best.get((row['algorithm'], key), 70.0) + int(row['seed']) / 10}"
+        # The distance to the others depends on the seed a little.
+        row["pa_final"] = f"{float(row['pa_final']) - (row['algorithm'] == 'local')}"
+    write_csv(path, [*rows[0]], [[*row.values()] for row in rows])
+    tree = page(comparison_dir=tmp_path)
+    assert f"Next, for a model for each client, {what}: export fedgela's of seed 3." in tree.texts
+    assert "Next, for one model for all: export ccvr's of seed 3." in tree.texts
+    clients, shared, _ = (shlex.split(text)[3:] for text in tree.commands)
+    assert clients[:2] == [f"--run_dir={tmp_path}/fedgela/seed_3", f"--personal_model={models}"]
+    assert shared[:2] == [f"--run_dir={tmp_path}/ccvr/seed_3", "--clients=none"]
+
+
+def test_an_undecided_comparison_exports_fedavg(tmp_path):
+    make_comparison(tmp_path, algorithms=("fedavg", "fedgela"), seeds=(3,))
+    tree = page(comparison_dir=tmp_path)
+    [export, _] = (shlex.split(text)[3:] for text in tree.commands)
+    assert export[:2] == [f"--run_dir={tmp_path}/fedavg/seed_3", "--personal_model=after"]
 
 
 def test_the_global_matrix_is_shown(run):

@@ -90,6 +90,7 @@ def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
             *(Finding("damaged", line) for line in directory.damaged()),
         ],
         "answers": [(answer.partition, answer.sentences()) for answer in answered],
+        "exports": _exports(found),
         "parts": parts,
         "command": _command(found.settings, results),
         "several_seeds": len({result.seed for result in results}) > 1,
@@ -102,6 +103,38 @@ def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
         "more_cards": all_cards - len(exported),
         "problems": directory.problems,
     }
+
+
+def _exports(found: Compared) -> list[tuple[str, str]]:
+    """Which models to take by the answer on a single partition, and commands that export them."""
+    if len(found.answers) != 1 or not found.settings:
+        return []
+    [answer] = found.answers
+    recommended = {choice.key: choice.recommended for choice in answer.choices}
+    shared = recommended.get("ga_final", "")
+    personal, key = recommended.get("pa_final", ""), "pa_final"
+    if answer.federating is not None:
+        personal, key = answer.federating.recommended
+    usable = [(run, values) for run, values in found.settings if not run.diverged]
+    runs = {run.method: (run, values) for run, values in usable[::-1]}
+    wanted = []
+    if personal in runs:
+        before = key != "pa_final"
+        what = f"a model for each client, {'before' if before else 'after'} local training"
+        if key == "pa_before_masked_final":
+            what += ", whose answer with own classes is own_label"
+        if personal == shared:
+            what = f"one model for all and {what}"
+        wanted.append((personal, what, [f"--personal_model={'before' if before else 'after'}"]))
+    if shared in runs and shared != personal:
+        wanted.append((shared, "one model for all", ["--clients=none"]))
+    exports = []
+    for method, what, flags in wanted:
+        run, values = runs[method]
+        assert run.folder is not None
+        text = settings_table.export_command(run.folder / CONFIG, values, method, flags)
+        exports.append((f"{what}: export {method}'s of seed {run.seed}", text))
+    return exports
 
 
 def _command(runs: Sequence[tuple[Result, Mapping[str, Any]]], results: Results) -> str:

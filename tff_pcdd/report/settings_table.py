@@ -109,9 +109,16 @@ def saved_command(config: Path, settings: Mapping[str, Any], name: str) -> str:
     return _quoted("train", [*_imports(settings), f"--config={config}"], name)
 
 
-def export_command(config: Path, settings: Mapping[str, Any], name: str) -> str:
-    """The command that exports the models of a finished run; arguments as for `saved_command`."""
-    flags = [*_imports(settings), f"--run_dir={config.parent}"]
+def export_command(
+    config: Path, settings: Mapping[str, Any], name: str, further: Sequence[str] = ()
+) -> str:
+    """The command that exports the models of a finished run.
+
+    Args:
+        config, settings, name: as for `saved_command`.
+        further: flags that say which models.
+    """
+    flags = [*_imports(settings), f"--run_dir={config.parent}", *further]
     return _quoted("export", flags, name, to="export_dir=exported")
 
 
