@@ -68,6 +68,18 @@ def test_stages_are_shown_in_one_line_or_in_lines(terminal, shown, screen):
     assert read() == shown
 
 
+def test_a_log_has_the_stages_of_several_runs_once(screen):
+    read = screen(False)
+    with stages.shown("compare"):
+        for method in ("fedavg", "ccvr"):
+            for stage in (f"tracing {method}", "drawing pictures"):
+                stages.enter(stage)
+                wait()
+    assert read() == "".join(
+        f"compare: {stage} …\n" for stage in ("tracing fedavg", "drawing pictures", "tracing ccvr")
+    )
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_short_stages_are_not_shown(terminal, screen):
     read = screen(terminal)

@@ -2,7 +2,7 @@
 
 The library names its stages here; they are shown only by a program that has asked for it. On a
 terminal a stage is a line that the next one replaces; elsewhere, such as in a log file, a stage
-that takes long is a line of its own.
+that takes long is a line of its own, once: in a study of many runs, each run has the same stages.
 """
 
 from __future__ import annotations
@@ -63,10 +63,14 @@ class _Display(Delayed):
     def __init__(self, label: str):
         super().__init__()
         self._label = label
+        self._written: set[str] = set()
 
     def show(self, stage: str) -> bool:
         text = f"{self._label}: {stage} …"
         terminal = sys.stderr.isatty()
+        if not terminal and stage in self._written:
+            return False
+        self._written.add(stage)
         # There may be no terminal any more.
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(f"\r\x1b[K{text}" if terminal else f"{text}\n")
