@@ -3,9 +3,11 @@
 import csv
 import pathlib
 
+import numpy as np
 import pytest
 
 from tff_pcdd import measures
+from tff_pcdd.evaluation import metrics
 from tff_pcdd.measures import ACCURACY, DIAGNOSTIC, HELD_OUT, METRIC, OWN, Measure
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -30,6 +32,18 @@ def test_a_column_has_a_heading_and_a_group(name, heading, group):
     measure = measures.of(name)
     assert (measure.name, measure.heading, measure.group) == (name, heading, group)
     assert (measure.final, measure.best) == (f"{name}_final", f"{name}_best")
+
+
+def test_macro_f1_says_what_a_class_without_samples_does():
+    """20 and 20 samples; one of the second class is taken for a third one, which has none."""
+    correct, total, answers = np.array([20, 19, 0]), np.array([20, 20, 0]), np.array([20, 19, 1])
+    measured = metrics.create("macro_f1").measure_answers(correct, total, answers)
+    # F1 of 1, 2 · 19 / (20 + 19) = 0.974 and 0.
+    assert measured == pytest.approx(100 * (1 + 38 / 39) / 3)
+    assert measures.of("macro_f1_pa").meaning.endswith(
+        "; a single answer of a class without test samples there adds a class with F1 = 0"
+    )
+    assert "F1 = 0" not in measures.of("weighted_f1_pa").meaning
 
 
 def test_every_column_of_a_published_table_is_known():

@@ -127,6 +127,10 @@ _BY_NAME = {measure.name: measure for measure in _DECLARED}
 _PART = re.compile(rf"(ga|ga_\w+|pa|pa_before)_({'|'.join(PARTS)})")
 _HEAD = re.compile(r"ga_(\w+)")
 _METRIC = re.compile(r"(\w+)_(ga|pa|pa_before)")
+# What is easily overlooked in a metric.
+_NOTES = {
+    "macro_f1": "; a single answer of a class without test samples there adds a class with F1 = 0"
+}
 # Names of accuracies and diagnostics, which no column of a user's may have.
 _FAMILIES = re.compile(r"(ga|pa|va|diag)(_|$)")
 # Columns that every run may have, and sums over a cohort that become columns.
@@ -207,7 +211,8 @@ def of(name: str) -> Measure:
     if match := _METRIC.fullmatch(name):
         base = of(match[2])
         heading = f"{match[1]}, {base.heading}"
-        return Measure(name, heading, f"{match[1]} of {base.meaning}", group=METRIC)
+        note = _NOTES.get(match[1], "")
+        return Measure(name, heading, f"{match[1]} of {base.meaning}{note}", group=METRIC)
     return Measure(name, name, name, "", "", OWN)
 
 

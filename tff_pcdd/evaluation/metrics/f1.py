@@ -15,7 +15,8 @@ class MacroF1(Metric):
     """Mean of the F1 scores of the classes; classes without samples and answers are left out.
 
     The F1 score of a class is the harmonic mean of the share of its samples that are classified
-    correctly (recall) and of the share of its answers that are right (precision).
+    correctly (recall) and of the share of its answers that are right (precision). A class that is
+    answered but has no samples has an F1 score of 0, as in scikit-learn.
     """
 
     name = "macro_f1"
