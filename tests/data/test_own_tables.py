@@ -320,3 +320,32 @@ def test_broken_images_of_a_table_are_named_with_the_table(tmp_path):
         (tmp_path / "5.png").write_bytes(content)
         with unusable(f"{path}, row 7 (5.png): {reason}"):
             load(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("hospitls.csv", "hospitals.csv"),
+        ("dat/hospitals.csv", "data/hospitals.csv"),
+        ("dta/nothing.csv", None),
+        ("other.parquet", None),
+    ],
+)
+def test_a_misspelled_path_names_the_one_that_was_meant(given, meant, tmp_path):
+    for name in ("hospitals.csv", "notes.txt", "data/hospitals.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / given)
+    end = f"; did you mean {tmp_path / meant}?" if meant else ""
+    assert str(caught.value) == f"dataset table: data_dir={tmp_path / given} does not exist{end}"
+
+
+def test_a_misspelled_folder_names_the_one_that_was_meant(tmp_path):
+    (tmp_path / "hospitals").mkdir()
+    with pytest.raises(DataError) as caught:
+        data.load_federation("folder", "natural", data_dir=str(tmp_path / "hopsitals"))
+    given, meant = tmp_path / "hopsitals", tmp_path / "hospitals"
+    assert str(caught.value) == (
+        f"dataset folder: data_dir={given} is not a directory; did you mean {meant}?"
+    )

@@ -33,6 +33,7 @@ from typing import Any, ClassVar
 from tff_pcdd import text
 from tff_pcdd.data.input_spec import IMAGE_FILE, MAX_PIXELS, TEXT, InputSpec
 from tff_pcdd.data.pooled import DatasetInfo, LoadRequest, PooledData
+from tff_pcdd.data.sources._places import meant
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import option
@@ -172,7 +173,8 @@ class DirectorySource(DataSource):
 
     def check(self) -> None:
         if self.data_dir and not self.path.is_dir():
-            raise DataError(f"dataset {self.name}: data_dir={self.data_dir} is not a directory")
+            what = f"data_dir={self.data_dir} is not a directory{meant(self.path)}"
+            raise DataError(f"dataset {self.name}: {what}")
 
     def describe(self) -> str:
         # Without what HTML, Markdown and formulas in pictures consist of.

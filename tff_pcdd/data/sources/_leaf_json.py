@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tff_pcdd.data.sources._json import STRING, Limits, end_of_brackets, parse
-from tff_pcdd.data.sources._places import check_file
+from tff_pcdd.data.sources._places import check_file, meant
 from tff_pcdd.errors import DataError
 
 
@@ -51,6 +51,7 @@ def leaf_folder(root: pathlib.Path, name: str) -> pathlib.Path:
             return folder
     raise DataError(
         f"dataset {name}: data_dir={root} needs folders train and test of LEAF's JSON files"
+        f"{meant(root)}"
     )
 
 

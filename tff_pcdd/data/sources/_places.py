@@ -7,12 +7,17 @@ any file of the user.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import pathlib
 import stat
 from collections.abc import Sequence
 
-from tff_pcdd.errors import DataError
+from tff_pcdd.errors import DataError, nearest, question
+
+# The entries of a directory among which the one that was meant is looked for.
+_MOST_ENTRIES = 10_000
 
 
 def check_file(
@@ -63,11 +68,29 @@ def check_data_file(path: pathlib.Path, name: str, suffixes: Sequence[str]) -> N
     """
     where = f"dataset {name}: data_dir={path}"
     if not path.exists():
-        raise DataError(f"{where} does not exist")
+        raise DataError(f"{where} does not exist{meant(path)}")
     if not path.is_file() or not path.name.lower().endswith(tuple(suffixes)):
         *most, last = suffixes
         kinds = f"{', '.join(most)} or {last}" if most else last
         raise DataError(f"{where} is not a {kinds} file")
+
+
+def meant(path: pathlib.Path) -> str:
+    """The end of an error about a path that does not exist: which ones were meant; empty for none.
+
+    The part of the path that does not exist is looked for in the folder that should hold it.
+    """
+    missing = next((part for part in (path, *path.parents) if os.path.lexists(part.parent)), path)
+    if os.path.lexists(missing):
+        return ""
+    rest = path.relative_to(missing)
+    found: list[str] = []
+    # What cannot be listed gives no hint.
+    with contextlib.suppress(OSError, ValueError), os.scandir(missing.parent) as entries:
+        names = sorted(entry.name for entry in itertools.islice(entries, _MOST_ENTRIES))
+        others = [missing.parent / name / rest for name in nearest(missing.name, names)]
+        found = [f"{other}" for other in others if other.exists()]
+    return question(found)
 
 
 def is_within(path: str | os.PathLike, folder: pathlib.Path) -> bool:

@@ -27,6 +27,7 @@ from tff_pcdd.data.sources import (
     register,
 )
 from tff_pcdd.data.sources._json import JsonSource
+from tff_pcdd.data.sources._places import meant
 from tff_pcdd.data.sources._tfds_files import check_folder
 from tff_pcdd.errors import DataError
 
@@ -131,7 +132,9 @@ def _find(name: str, data_dir: str | None) -> pathlib.Path:
         f"{name}/<version>/dataset_info.json"
     )
     if not root.is_dir():
-        raise DataError(f"dataset {name}: data_dir={root} is not a directory; {wanted}")
+        raise DataError(
+            f"dataset {name}: data_dir={root} is not a directory; {wanted}{meant(root)}"
+        )
     if not (root / name).is_dir():
         raise DataError(f"dataset {name}: data_dir={root} has no folder {name}; {wanted}")
     versions = [
