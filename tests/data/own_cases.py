@@ -961,7 +961,8 @@ def _listed_images(pattern: str | None, text: Callable[[int], str], **options: A
     def load(form, folder):
         for k in range(N):
             write(folder / f"part_{k % 2}" / f"IM_{k:04d}.png", noise(k, 4, 4, 3))
-        lines = ["image_id,label,site", *(f"{text(k)},{'xy'[k // 2 % 2]},Jena" for k in range(N))]
+        rows = (f"{text(k)},{'xy'[k // 2 % 2]},{('Jena', 'Ulm')[2 * k // N]}" for k in range(N))
+        lines = ["image_id,label,site", *rows]
         (folder / "a.csv").write_text("\n".join(lines))
         found = {"path_pattern": pattern} if pattern else {"path_column": "image_id"}
         return data.load_federation(
@@ -1084,7 +1085,8 @@ def _absolute(form: str, folder: pathlib.Path) -> data.Federation:
     for k in range(N):
         write(folder / "scans" / f"{k}.png", noise(k, 4, 4, 3))
     lines = ["path,label,site"]
-    lines += [f"{folder}/scans/{k}.png,{'xy'[k // 2 % 2]},Jena" for k in range(N)]
+    sites = ["Jena"] * (N // 2) + ["Ulm"] * (N // 2)
+    lines += [f"{folder}/scans/{k}.png,{'xy'[k // 2 % 2]},{sites[k]}" for k in range(N)]
     (folder / "a.csv").write_text("\n".join(lines))
     return data.load_federation("table", "natural", data_dir=str(folder / "a.csv"))
 

@@ -13,7 +13,7 @@ from PIL import Image
 from tests.data.refusals import refuses, unusable
 from tests.data.test_own_folder import make, noise, write
 from tff_pcdd import data
-from tff_pcdd.data import DataError, LoadRequest, sources
+from tff_pcdd.data import DataError, LoadRequest, config, sources
 from tff_pcdd.training import ExperimentConfig
 
 N = 30
@@ -320,6 +320,25 @@ def test_broken_images_of_a_table_are_named_with_the_table(tmp_path):
         (tmp_path / "5.png").write_bytes(content)
         with unusable(f"{path}, row 7 (5.png): {reason}"):
             load(path)
+
+
+@pytest.mark.parametrize(
+    ("sites", "options", "warned"),
+    [
+        ("north", {}, True),
+        ("north", {"partition": "iid", "site_column": "none"}, False),
+        ("north", {"max_clients": 1}, False),
+        (["north", "south", "south"] * (N // 3), {}, False),
+    ],
+)
+def test_a_single_site_is_named(sites, options, warned, features, monkeypatch):
+    TABLE.assign(site=sites).to_csv(features, index=False)
+    said = []
+    monkeypatch.setattr(config, "warn", said.append)
+    given = {"partition": "natural", "feature_columns": "age,bmi", **options}
+    data.load_federation("table", data_dir=str(features), **given)
+    one = f"table: {features.name}: there is a single site, 'north'; check site_column"
+    assert said == [one] * warned
 
 
 @pytest.mark.parametrize(

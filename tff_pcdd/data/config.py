@@ -198,8 +198,17 @@ class DataConfig:
                     f"{self.source.name}: {listed('client', left_out)} left out, without any sample"
                 )
             clients = kept
+            if len(clients) == 1:
+                self._warn_of_one_client(clients[0].client_id)
         held_out = self._hold_out(clients, pooled.train, seed)
         return pooled.federation(self.source.name, held_out, notes)
+
+    def _warn_of_one_client(self, name: str) -> None:
+        """Warns of data with a single site, unless one was asked for."""
+        if self.partition.request(0).max_clients != 1:
+            column = "site_column" in {field.name for field in dataclasses.fields(self.source)}
+            check = "check site_column" if column else "check how the data name sites"
+            warn(f"{self.source.describe()}: there is a single site, {name!r:.60}; {check}")
 
     def _choose_train(self, train: Examples, seed: int) -> np.ndarray | None:
         """Indices of the training samples in use; None for all.
