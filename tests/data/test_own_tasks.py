@@ -7,6 +7,7 @@ import pytest
 from tests.data.test_own_folder import make, noise, write
 from tff_pcdd import data
 from tff_pcdd.data import DataError
+from tff_pcdd.data.sources import _tasks
 
 N = 40
 RANDOM = np.random.default_rng(2)
@@ -136,3 +137,56 @@ def test_folders_of_volumes(tmp_path):
     refused(
         "there are only Oslo/ill/scan.nii.gz and the like; " + VOLUMES, data.from_folder, tmp_path
     )
+
+
+def _whole_numbers(kind):
+    """Four samples of each label."""
+    numbers = {
+        "ages": [*range(18, 50), 60, 71],
+        "days with gaps": [*range(20), 22, 23, 24, 30],
+        "classes": range(40),
+        "classes from 1": range(1, 41),
+        "few": range(3, 23),
+        "codes": range(10, 300, 10),
+        "names": [f"age {number}" for number in range(18, 50)],
+    }[kind]
+    return [*numbers] * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("ages", "34 whole numbers from 18 to 71"),
+        ("days with gaps", "24 whole numbers from 0 to 30"),
+        ("classes", None),
+        ("classes from 1", None),
+        ("few", None),
+        ("codes", None),
+        ("names", None),
+    ],
+)
+def test_whole_numbers_that_look_like_a_quantity(kind, found, monkeypatch):
+    labels = _whole_numbers(kind)
+    said = []
+    monkeypatch.setattr(_tasks, "warn", said.append)
+    x = np.zeros((len(labels), 3), np.float32)
+    data.from_arrays(x, labels, ["a", "b"] * (len(labels) // 2))
+    assert said == (
+        [
+            f"arrays: the labels are {found}, and each is a class of its own; if they are a "
+            "quantity, such as an age, make classes of them, such as ranges, or name another "
+            "column of labels"
+        ]
+        if found
+        else []
+    )
+
+
+def test_classes_that_are_named_are_no_quantity(monkeypatch):
+    said = []
+    monkeypatch.setattr(_tasks, "warn", said.append)
+    labels = [number for number in range(30) if number != 7] * 4
+    names = [f"class {number}" for number in range(30)]
+    x = np.zeros((len(labels), 3), np.float32)
+    data.from_arrays(x, labels, ["a", "b"] * (len(labels) // 2), class_names=names)
+    assert not said

@@ -29,7 +29,7 @@ from tff_pcdd.data.sources._names import (
     numbered,
     similar,
 )
-from tff_pcdd.data.sources._tasks import refuse_labels
+from tff_pcdd.data.sources._tasks import refuse_labels, warn_of_numbers
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import WIDE, option
 
@@ -204,6 +204,8 @@ class OwnSource(DataSource):
                 sites=samples.sites and _joined(samples.place, "site", samples.sites),
             )
         refuse_labels(samples.place, samples.labels)
+        if samples.class_names is None:
+            warn_of_numbers(samples.place, samples.labels)
         samples = self._without_small_sites(samples)
         place, used = samples.place, in_order(samples.labels)
         if len(used) < 2:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tff_pcdd.data.checks import warn
 from tff_pcdd.errors import DataError
 
 MULTI_LABEL = (
@@ -36,6 +37,9 @@ _SEPARATORS = "|;,"
 
 # The fewest samples of which it is no accident that most numbers are different.
 _FEWEST = 20
+
+# The most whole numbers that are certainly the names of classes.
+_MANY = 20
 
 # The fewest words of a sentence, and a day as people write it.
 _WORDS = 4
@@ -94,6 +98,28 @@ def _refuse_several(place: str, label: str, classes: Collection[str]) -> None:
     enough = all if mark == "," else any
     if pieces and enough(piece in classes for piece in pieces):
         raise DataError(f"{place}: the label {label!r:.60} holds several labels; {MULTI_LABEL}")
+
+
+def warn_of_numbers(place: str, labels: Sequence[str]) -> None:
+    """Warns of labels that are many whole numbers, as those of a quantity such as an age.
+
+    Numbers of classes are consecutive and begin at 0 or 1; where most neighbors of a number occur
+    but not all, or where the first one is another, the numbers were measured.
+    """
+    classes = set(labels)
+    # Longer ones would be ids, and Python does not convert thousands of digits.
+    if len(classes) <= _MANY or not all(re.fullmatch(r"-?\d{1,9}", label) for label in classes):
+        return
+    numbers = {int(label) for label in classes}
+    least, most = min(numbers), max(numbers)
+    neighbors = sum(number + 1 in numbers for number in numbers)
+    are_numbered = least in (0, 1) and most - least + 1 == len(numbers)
+    if 2 * neighbors >= len(numbers) and not are_numbered:
+        warn(
+            f"{place}: the labels are {len(numbers)} whole numbers from {least} to {most}, and "
+            "each is a class of its own; if they are a quantity, such as an age, make classes of "
+            "them, such as ranges, or name another column of labels"
+        )
 
 
 def decimals_hint(what: str) -> str:
