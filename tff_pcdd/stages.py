@@ -12,6 +12,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
+# The name of the logger that says what was loaded; only programs show it, too.
+LOADED = "tff_pcdd.loaded"
+
 # Seconds after which a stage is shown; shorter ones would only flicker.
 _DELAY = 0.4
 

@@ -15,6 +15,7 @@ from tensorflow_model_optimization.python.core.internal.tensor_encoding.utils im
 
 from tests import support
 from tests.cli.conftest import ROOT
+from tff_pcdd import stages
 from tff_pcdd.cli import experiments, messages, other_programs
 from tff_pcdd.cli.flags import as_typed
 
@@ -24,7 +25,7 @@ def logging_as_it_was(monkeypatch):
     monkeypatch.setattr(logging.root, "handlers", [])
     for name in ("tensorflow", "root"):
         monkeypatch.setattr(logging.getLogger(name), "filters", [])
-    levels = {name: logging.getLogger(name).level for name in ("root", "tensorflow")}
+    levels = {name: logging.getLogger(name).level for name in ("root", "tensorflow", stages.LOADED)}
     verbosity = absl.logging.get_verbosity()
     yield
     for name, level in levels.items():
@@ -39,6 +40,15 @@ def test_a_warning_is_a_line_without_a_time(capsys):
     logging.info("not shown")
     expected = "train: warning: 2 of 10 clients have no samples\ntrain: warning: another\n"
     assert capsys.readouterr().err == expected
+
+
+def test_what_was_loaded_is_a_line_without_a_level(capsys):
+    messages.install("partition")
+    logging.getLogger(stages.LOADED).info("a.csv: 2 classes (ill, well)")
+    assert capsys.readouterr().err == "partition: a.csv: 2 classes (ill, well)\n"
+    messages.set_level(absl.logging.ERROR)
+    logging.getLogger(stages.LOADED).info("not shown")
+    assert capsys.readouterr().err == ""
 
 
 def test_handlers_of_modules_do_not_repeat_it(capsys):

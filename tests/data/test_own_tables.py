@@ -12,8 +12,8 @@ from PIL import Image
 
 from tests.data.refusals import refuses, unusable
 from tests.data.test_own_folder import make, noise, write
-from tff_pcdd import data
-from tff_pcdd.data import DataError, LoadRequest, config, sources
+from tff_pcdd import data, stages
+from tff_pcdd.data import DataError, LoadRequest, checks, config, sources
 from tff_pcdd.training import ExperimentConfig
 
 N = 30
@@ -339,6 +339,18 @@ def test_a_single_site_is_named(sites, options, warned, features, monkeypatch):
     data.load_federation("table", data_dir=str(features), **given)
     one = f"table: {features.name}: there is a single site, 'north'; check site_column"
     assert said == [one] * warned
+
+
+def test_what_was_read_is_said_with_its_columns(features, caplog):
+    """Also if the columns of labels and sites are swapped."""
+    checks.say.cache_clear()
+    with caplog.at_level("INFO", stages.LOADED):
+        load(features, feature_columns="age,bmi", label_column="site", site_column="label")
+    [said] = [record.getMessage() for record in caplog.records if record.name == stages.LOADED]
+    named = "Charité West, Lyon, St. Mary, London"
+    assert said == (
+        f"{features}: 3 classes of column site ({named}); 2 sites of column label (ill, well)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
     train: warning: 2 of 10 clients have no training samples
 
+What was read of data of your own is said in the same form, without a level.
+
 TensorFlow's own messages, about processors, missing GPUs and retracing, are left out unless
 `--verbosity` is given.
 """
@@ -30,7 +32,8 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = as_typed(record.getMessage(), self._flags)
-            line = f"{self._program}: {record.levelname.lower()}: {text}"
+            level = "" if record.name == stages.LOADED else f"{record.levelname.lower()}: "
+            line = f"{self._program}: {level}{text}"
             if record.exc_info:
                 line = f"{line}\n{logging.Formatter().formatException(record.exc_info)}"
             stages.leave()
@@ -81,6 +84,8 @@ def set_level(verbosity: int | None) -> None:
     level = absl.logging.WARNING if verbosity is None else verbosity
     absl.logging.set_verbosity(level)
     logging.root.setLevel(converter.absl_to_standard(level))
+    loaded = logging.getLogger(stages.LOADED)
+    loaded.setLevel(logging.INFO if verbosity is None else logging.NOTSET)
     tensorflow = logging.getLogger("tensorflow")
     tensorflow.setLevel(logging.ERROR if verbosity is None else logging.NOTSET)
     for logger in (tensorflow, logging.root):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tff_pcdd import stages
 from tff_pcdd.errors import DataError
 
 _logger = logging.getLogger(__name__)
@@ -120,6 +121,12 @@ def warn(text: str) -> None:
 def warn_once(text: str) -> None:
     """As `warn`, whose memory it is."""
     _logger.warning("%s", text)
+
+
+@functools.cache
+def say(text: str) -> None:
+    """Says what was loaded, once per process; only programs show it."""
+    logging.getLogger(stages.LOADED).info("%s", text)
 
 
 def listed(kind: str, names: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tff_pcdd.data.checks import listed, warn
+from tff_pcdd.data.checks import listed, say, warn
 from tff_pcdd.data.federation import ClientIndices, Examples
 from tff_pcdd.data.holdout import hold_out
 from tff_pcdd.data.input_spec import InputSpec
@@ -32,6 +32,7 @@ from tff_pcdd.data.sources._names import (
 from tff_pcdd.data.sources._tasks import refuse_labels, warn_of_numbers
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import WIDE, option
+from tff_pcdd.text import name_of, plural
 
 # The share of each site's samples in its test part, where none is given.
 _TEST_FRACTION = 0.2
@@ -211,6 +212,7 @@ class OwnSource(DataSource):
         if len(used) < 2:
             found = f"only the class {used[0]}" if used else "no samples"
             raise DataError(f"{place}: holds {found}; at least two classes are needed")
+        self._say_what_was_read(samples, used)
         class_names = used if samples.class_names is None else list(samples.class_names)
         number = {name: index for index, name in enumerate(class_names)}
         y = np.array([number[label] for label in samples.labels], np.int32)
@@ -261,6 +263,26 @@ class OwnSource(DataSource):
             notes,
             fingerprint=content.hexdigest(),
         )
+
+    def named_by(self, kind: str) -> str:
+        """What names the classes or the sites in the data, in words; empty if nothing is to choose.
+
+        Args:
+            kind: "classes" or "sites".
+        """
+        return ""
+
+    def _say_what_was_read(self, samples: OwnSamples, classes: Sequence[str]) -> None:
+        """Says which classes and sites there are, as they are easily mixed up."""
+        names = {"classes": classes}
+        if samples.sites is not None:
+            names["sites"] = in_order(samples.sites)
+        found = []
+        for kind, own in names.items():
+            number = plural(len(own), {"classes": "class", "sites": "site"}[kind])
+            some = ", ".join([*(name_of(name) for name in own[:3]), *["…"] * (len(own) > 3)])
+            found.append(f"{number}{self.named_by(kind)} ({some})")
+        say(f"{samples.place}: {'; '.join(found)}")
 
     def _without_small_sites(self, samples: OwnSamples) -> OwnSamples:
         """The samples of sites that have enough of them, and of one that joins the others.

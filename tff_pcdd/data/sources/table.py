@@ -195,6 +195,10 @@ class Table(OwnImages, MissingValues):
             return super().input_spec()
         return InputSpec(VECTOR, (len(self._features()),), "float32")
 
+    def named_by(self, kind: str) -> str:
+        column = {"classes": self.label_column, "sites": self.site_column}[kind]
+        return f" of column {column}"
+
     def check(self) -> None:
         if not holds_parquet(self.path):
             check_data_file(self.path, self.name, SUFFIXES)
