@@ -612,6 +612,15 @@ def test_the_answer_may_be_that_federating_does_not_pay(pa, heading, recommended
     assert answer.federating.recommended == (recommended, "pa_final")
 
 
+def test_fedavg_is_not_recommended_if_it_is_worse_than_training_alone():
+    """FedAvg: -3, -2.5 and -3, -2.8 ± 0.7 points; ccvr, 2, 5.5 and 0.5 over it: 2.7 ± 6.4."""
+    pa = {"fedavg": (77.0, 78.5, 79.0), "ccvr": (79.0, 84.0, 79.5)}
+    low = {"fedavg": (50.0, 50.0, 50.0), "ccvr": (50.0, 50.0, 50.0)}
+    [answer] = answers.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), [])
+    assert answer.federating.heading.startswith("Federating: undecided")
+    assert answer.federating.recommended == ("ccvr", "pa_final")
+
+
 def test_without_training_alone_nothing_is_said_about_federating():
     without = Results([run for run in results() if run.method != "local"])
     [answer] = answers.read(without, [])

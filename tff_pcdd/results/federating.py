@@ -33,6 +33,7 @@ class Federating:
         values: their accuracy by unit.
         over: its gain over PA of training alone.
         over_baseline: its gain over FedAvg's PA after local training; None if unknown.
+        baseline_over: the gain of those over PA of training alone; None if unknown.
         sample: the points that one test sample changes; 0 if unknown.
         sites: its gain at each client; None for PA after local training, whose gains an answer has
             anyway, and if unknown.
@@ -48,6 +49,7 @@ class Federating:
     values: Sequence[float]
     over: Gain
     over_baseline: Gain | None
+    baseline_over: Gain | None
     sample: float = 0.0
     sites: SiteGains | None = None
     shared: str = ""
@@ -57,20 +59,28 @@ class Federating:
 
     @property
     def recommended(self) -> tuple[str, str]:
-        """A method, and which of its models clients take: FedAvg's if none is better for sure."""
-        if self.over.is_more_than(self.sample) and self.over.mean < 0:
+        """A method, and which of its models clients take.
+
+        FedAvg's if no better ones are known for sure, and they are not worse than training alone.
+        """
+        if self._is_worse(self.over):
             return ALONE, _ALONE_KEY
-        ahead = self.over_baseline
+        ahead, baseline = self.over_baseline, self.baseline_over
         if ahead is None or ahead.is_more_than(self.sample):
             return self.method, self.key
+        if baseline is not None and self._is_worse(baseline):
+            return self.method, self.key
         return BASELINE, _ALONE_KEY
+
+    def _is_worse(self, over: Gain) -> bool:
+        return over.is_more_than(self.sample) and over.mean < 0
 
     @property
     def heading(self) -> str:
         """Whether it pays for clients."""
         if not self.over.is_more_than(self.sample):
             return "Federating: undecided whether it pays on the clients' own samples."
-        if self.over.mean < 0:
+        if self._is_worse(self.over):
             return "Federating: training alone is better on the clients' own samples."
         return "Federating: it pays on the clients' own samples."
 
@@ -133,6 +143,7 @@ def read(
     values, over = complete[method, key]
     baseline, own = results.of(method=BASELINE), results.of(method=method)
     beside_baseline = _beside(own, key, baseline, _ALONE_KEY, results.partitions)
+    baseline_over = _beside(baseline, _ALONE_KEY, alone, _ALONE_KEY, results.partitions)
     globally: tuple[Sequence[float], Gain | None] | None = None
     if shared:
         own = results.of(method=shared)
@@ -143,6 +154,7 @@ def read(
         values,
         over,
         None if beside_baseline is None else beside_baseline[1],
+        None if baseline_over is None else baseline_over[1],
         sample,
         _at_clients(clients, method, PERSONAL[key]) if key != _ALONE_KEY else None,
         shared,
