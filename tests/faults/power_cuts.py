@@ -62,8 +62,8 @@ def _reporting(recorder: Recorder) -> mock._patch:
     """Notes which round was saved last."""
     save = CheckpointManager.save
 
-    def noting(self, checkpoint, store):
-        save(self, checkpoint, store)
+    def noting(self, checkpoint, *others):
+        save(self, checkpoint, *others)
         recorder.reported = checkpoint.round
 
     return mock.patch.object(CheckpointManager, "save", noting)
