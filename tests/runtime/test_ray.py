@@ -5,7 +5,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import select
 import signal
 import stat
 import subprocess
@@ -308,7 +307,6 @@ def test_the_watchdog_speaks_for_a_program_that_ray_has_ended(tmp_path, first):
     with subprocess.Popen(["sleep", "60"]) as raylet, subprocess.Popen(["sleep", "60"]) as other:
         found = {
             "program": "train",
-            "pid": os.getpid(),
             "logs": "/logs",
             "directory": str(tmp_path / "files"),
             "vital": {"raylet": raylet.pid},
@@ -334,52 +332,6 @@ def test_the_watchdog_speaks_for_a_program_that_ray_has_ended(tmp_path, first):
     else:
         assert not said
     assert (tmp_path / "files").exists() == (first == "raylet")
-
-
-# A program whose first thread ends before the other one, as threads of a killed process do. `sleep`
-# ends with the first one, as Ray's processes do.
-_ENDING = """
-import ctypes, signal, subprocess, sys, threading, time
-libc = ctypes.CDLL(None)
-PR_SET_PDEATHSIG, SYS_EXIT = 1, 60
-end_with_parent = lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-process = subprocess.Popen(["sleep", "60"], preexec_fn=end_with_parent, stdout=subprocess.DEVNULL)
-threading.Thread(target=time.sleep, args=[60]).start()
-print(process.pid, flush=True)
-sys.stdin.readline()
-libc.syscall(SYS_EXIT, 0)
-"""
-
-
-def test_the_watchdog_says_nothing_of_ray_when_a_killed_program_ends_thread_by_thread(tmp_path):
-    from tff_pcdd.runtime.ray import watchdog
-
-    (tmp_path / "files").mkdir()
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-c", _ENDING]
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as program:
-        raylet = int(program.stdout.readline())
-        found = {
-            "program": "train",
-            "pid": program.pid,
-            "logs": "/logs",
-            "directory": str(tmp_path / "files"),
-            "vital": {"raylet": raylet},
-            "started": [watchdog.identify(raylet)],
-        }
-        command = [sys.executable, "-I", "-S", watchdog.__file__, json.dumps(found)]
-        with subprocess.Popen(command, stdin=pipe, stderr=pipe, text=True) as process:
-            _wait_until_sleeping(process.pid)
-            program.stdin.write("\n")
-            program.stdin.flush()
-            with contextlib.suppress(ProcessLookupError):
-                select.select([os.pidfd_open(raylet)], [], [])
-            _wait_until_sleeping(process.pid)
-            program.kill()
-            # Here, this process holds the other end of the pipe.
-            _, said = process.communicate()
-    assert not said
-    assert not (tmp_path / "files").exists()
 
 
 def _wait_until_sleeping(pid):

@@ -183,7 +183,6 @@ def guarded(
     """
     settings = {
         "program": os.path.splitext(os.path.basename(sys.argv[0]))[0],
-        "pid": os.getpid(),
         "logs": logs,
         "directory": str(directory or ""),
         "vital": dict(parts),

@@ -49,20 +49,6 @@ def kill(process: str) -> None:
         os.close(descriptor)
 
 
-def is_ending(pid: int) -> bool:
-    """Whether a process has ended, or its first thread has.
-
-    When a process is killed, its threads end one by one. The kernel ends Ray's processes with the
-    thread that has started them, and closes files after the last thread.
-    """
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state = file.read().rpartition(b")")[2].split()[0]
-    except OSError:
-        return True
-    return state in (b"Z", b"X")
-
-
 def workers(directory: str) -> list[str]:
     """The processes that write their errors to a file in a directory, such as Ray's workers.
 
@@ -99,13 +85,8 @@ class Vital:
         ready = self._poll.poll(0)
         return self._names[ready[0][0]] if ready else ""
 
-    def ended_before(self, file: int, program: int) -> str:
-        """Waits for the end of a file; the name of a process that ended before, or empty.
-
-        Args:
-            file: what the program holds open.
-            program: its process id. What ends with it, or after it, does not count.
-        """
+    def ended_before(self, file: int) -> str:
+        """Waits for the end of a file; the name of a process that ended before, or empty."""
         self._poll.register(file, select.POLLIN)
         name = ""
         while True:
@@ -115,8 +96,7 @@ class Vital:
             if file in ready:
                 return name
             for descriptor in ready:
-                if not name and not is_ending(program):
-                    name = self._names[descriptor]
+                name = name or self._names[descriptor]
                 self._poll.unregister(descriptor)
 
     def close(self) -> None:
@@ -139,7 +119,7 @@ def main() -> None:
     """Waits, and cleans up."""
     settings = json.loads(sys.argv[1])
     directory = settings["directory"]
-    name = Vital(settings["vital"]).ended_before(0, settings["pid"])
+    name = Vital(settings["vital"]).ended_before(0)
     if name:
         with contextlib.suppress(OSError):
             print(f"{settings['program']}: error: {loss(name, settings['logs'])}", file=sys.stderr)
