@@ -205,7 +205,9 @@ def test_a_run_exports_its_models(run, tmp_path):
     assert exported[0].accuracy == pytest.approx(run.history[-1]["ga"])
     with refuses("export_dir", "overwrite"):
         run.export(tmp_path / "exported", ExportOptions(clients="3"))
-    assert run.export(tmp_path / "exported", ExportOptions(clients="3"), overwrite=True) == exported
+    again = run.export(tmp_path / "exported", ExportOptions(clients="3"), overwrite=True)
+    # From Python 3.13 on, a dataclass with NaN does not equal itself.
+    assert repr(again) == repr(exported)
 
 
 def test_a_notebook_shows_the_figures_and_curves_of_a_run(run, unbroken, options, tmp_path):
