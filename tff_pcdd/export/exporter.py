@@ -22,7 +22,7 @@ from tff_pcdd.export.checks import check_choice, check_formats, check_temperatur
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, restore_run
-from tff_pcdd.training.restored import warn_of_better_round, warn_of_unfinished_run
+from tff_pcdd.training.restored import warn_of_round
 from tff_pcdd.training.run_directory import read_config, read_summary
 
 _logger = logging.getLogger(__name__)
@@ -149,8 +149,7 @@ def iter_export(
         _check_usable(run, newest=round_number is None)
         check_temperature(options, has_held_out=bool(run.simulation.spec.validation))
         _check_lite(run, options)
-        warn_of_unfinished_run(run, round_number)
-        warn_of_better_round(run, round_number)
+        warn_of_round(run, round_number)
         stack.pop_all()
     return _export(run, directory, folders, options, settings)
 

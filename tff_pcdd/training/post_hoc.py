@@ -20,11 +20,7 @@ from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.nonfinite import COUNTS
 from tff_pcdd.experiment.simulation import Simulation
 from tff_pcdd.federated import head_statistics
-from tff_pcdd.training.restored import (
-    restore_run,
-    warn_of_better_round,
-    warn_of_unfinished_run,
-)
+from tff_pcdd.training.restored import restore_run, warn_of_round
 from tff_pcdd.training.run import Run
 from tff_pcdd.training.run_directory import check_calibration
 from tff_pcdd.training.run_options import RunOptions
@@ -71,8 +67,7 @@ def calibrate_run(
         planning.check(calibrated)
     target = Path(output_dir)
     run = restore_run(config, run_dir, options, round_number, federation=federation)
-    warn_of_unfinished_run(run, round_number)
-    warn_of_better_round(run, round_number)
+    warn_of_round(run, round_number)
     with run.simulation as trained:
         if trained.nonfinite.diverged:
             raise DataError(f"{run_dir} is not calibrated: the run has diverged")

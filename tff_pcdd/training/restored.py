@@ -86,6 +86,17 @@ def _named_round(config: ExperimentConfig, record: Manifest | None, name: str) -
     return best
 
 
+def warn_of_round(run: Run, round_number: int | str | None) -> None:
+    """Warns if the round of a restored run is not the one that its user may think it is.
+
+    Args:
+        run: the run.
+        round_number: the round that was asked for.
+    """
+    warn_of_unfinished_run(run, round_number)
+    warn_of_better_round(run, round_number)
+
+
 def warn_of_better_round(run: Run, round_number: int | str | None) -> None:
     """Warns if an earlier round of a restored run is better on held-out samples, and what to do.
 
@@ -165,8 +176,7 @@ def evaluate_run(
     files.check_writable(Path(run_dir), "run_dir")
     files.remove_leftovers(Path(run_dir))
     run = restore_run(config, run_dir, options, round_number, federation=federation)
-    warn_of_unfinished_run(run, round_number)
-    warn_of_better_round(run, round_number)
+    warn_of_round(run, round_number)
     with run.simulation:
         stages.enter("evaluating")
         results = _evaluate(run)
