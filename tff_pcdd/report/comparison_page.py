@@ -119,13 +119,13 @@ def _exports(found: Compared) -> list[tuple[str, str]]:
     runs = {run.method: (run, values) for run, values in usable[::-1]}
     wanted = []
     if personal in runs:
-        before = key != "pa_final"
-        what = f"a model for each client, {'before' if before else 'after'} local training"
+        stage = "after" if key == "pa_final" else "before"
+        what = f"a model for each client, {stage} local training"
         if key == "pa_before_masked_final":
             what += ", whose answer with own classes is own_label"
         if personal == shared:
             what = f"one model for all and {what}"
-        wanted.append((personal, what, [f"--personal_model={'before' if before else 'after'}"]))
+        wanted.append((personal, what, [f"--personal_model={stage}"]))
     if shared in runs and shared != personal:
         wanted.append((shared, "one model for all", ["--clients=none"]))
     exports = []

@@ -123,58 +123,55 @@ def read(
         clients: the clients of the runs; empty if unknown.
         sample: the points of PA that one test sample changes; 0 if unknown.
     """
-    alone = results.of(method=ALONE)
     found = {
-        (method, key): pair
+        (method, key): over
         for method in methods
-        if not (own := results.of(method=method)).diverged
+        if not results.of(method=method).diverged
         for key in PERSONAL
-        if (pair := _beside(own, key, alone, _ALONE_KEY, results.partitions)) is not None
+        if (over := _over(results, (method, key), (ALONE, _ALONE_KEY))) is not None
     }
-    most = max((over.units for _, over in found.values()), default=0)
-    complete = {place: pair for place, pair in found.items() if pair[1].units == most}
-    if not complete:
+    most = max((over.units for over in found.values()), default=0)
+    values = {place: _by_unit(results, place) for place in found if found[place].units == most}
+    if not values:
         return None
-    means = {place: statistics.fmean(values) for place, (values, _) in complete.items()}
+    means = {place: statistics.fmean(own) for place, own in values.items()}
     best = [place for place in means if tables.is_equal(means[place], max(means.values()))]
     # Of several with the same mean, the model after local training, and that of `personal`.
     order = [*PERSONAL]
     method, key = min(best, key=lambda each: (order.index(each[1]), each[0] != personal))
-    values, over = complete[method, key]
-    baseline, own = results.of(method=BASELINE), results.of(method=method)
-    beside_baseline = _beside(own, key, baseline, _ALONE_KEY, results.partitions)
-    baseline_over = _beside(baseline, _ALONE_KEY, alone, _ALONE_KEY, results.partitions)
-    globally: tuple[Sequence[float], Gain | None] | None = None
-    if shared:
-        own = results.of(method=shared)
-        globally = _beside(own, "ga_final", alone, "ga_final", results.partitions)
+    baseline, global_one = (BASELINE, _ALONE_KEY), (shared, "ga_final")
     return Federating(
-        method,
-        key,
-        values,
-        over,
-        None if beside_baseline is None else beside_baseline[1],
-        None if baseline_over is None else baseline_over[1],
-        sample,
-        _at_clients(clients, method, PERSONAL[key]) if key != _ALONE_KEY else None,
-        shared,
-        () if globally is None else globally[0],
-        None if globally is None else globally[1],
-        _shared_at_clients(clients, shared),
+        method=method,
+        key=key,
+        values=values[method, key],
+        over=found[method, key],
+        over_baseline=_over(results, (method, key), baseline),
+        baseline_over=_over(results, baseline, (ALONE, _ALONE_KEY)),
+        sample=sample,
+        sites=_at_clients(clients, method, PERSONAL[key]) if key != _ALONE_KEY else None,
+        shared=shared,
+        shared_values=_by_unit(results, global_one) if shared else (),
+        shared_over=_over(results, global_one, (ALONE, "ga_final")) if shared else None,
+        shared_at_clients=_shared_at_clients(clients, shared),
     )
 
 
-def _beside(
-    own: Results, key: str, others: Results, other_key: str, partitions: Sequence[str]
-) -> tuple[list[float], Gain] | None:
-    """The values of a method by unit, and their gain over those of another one."""
-    pairs = [
-        (own.of(partition=name).by_seed(key), others.of(partition=name).by_seed(other_key))
-        for name in partitions
-    ]
-    over = gain(units([tables.differences(*pair) for pair in pairs]))
-    values = units([[*mine.values()] for mine, _ in pairs])
-    return None if over is None else (values, over)
+def _over(results: Results, own: tuple[str, str], other: tuple[str, str]) -> Gain | None:
+    """The gain of a method's accuracy over another one's, each given by method and key."""
+    pairs = zip(_by_seed(results, own), _by_seed(results, other), strict=True)
+    return gain(units([tables.differences(*pair) for pair in pairs]))
+
+
+def _by_unit(results: Results, place: tuple[str, str]) -> list[float]:
+    """A method's accuracy by unit."""
+    return units([[*values.values()] for values in _by_seed(results, place)])
+
+
+def _by_seed(results: Results, place: tuple[str, str]) -> list[Mapping[str, float]]:
+    """A method's accuracy by seed, for each partition."""
+    method, key = place
+    own = results.of(method=method)
+    return [own.of(partition=name).by_seed(key) for name in results.partitions]
 
 
 def _of(clients: Sequence[Site], method: str, column: str) -> dict[tuple[str, str], float]:
