@@ -68,6 +68,9 @@ def test_an_unfinished_run_says_so(options, tmp_path, caplog):
     run_experiment(CONFIG, tmp_path, options)
     assert evaluate_run(CONFIG, tmp_path, options)["round"] == 4
     assert not caplog.messages
+    (tmp_path / "summary.json").unlink()
+    assert evaluate_run(CONFIG, tmp_path, options)["round"] == 4
+    assert caplog.messages == ["the run is not finished: round 4 of 4, without summary.json"]
 
 
 def test_warnings_of_the_data_are_those_of_the_training(options, tmp_path, caplog):

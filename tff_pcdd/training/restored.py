@@ -16,7 +16,7 @@ from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.history import History
 from tff_pcdd.training import manifests, predictions
-from tff_pcdd.training.file_names import CHECKPOINTS, CLIENT_STATES, EVALUATION
+from tff_pcdd.training.file_names import CHECKPOINTS, CLIENT_STATES, EVALUATION, SUMMARY
 from tff_pcdd.training.manifests import Manifest
 from tff_pcdd.training.run import Run
 from tff_pcdd.training.run_directory import (
@@ -138,7 +138,9 @@ def warn_of_unfinished_run(run: Run, round_number: int | str | None) -> None:
     if isinstance(round_number, int) or not is_unfinished(run.directory):
         return
     newest = manifests.rounds(run.directory / CHECKPOINTS, ["json"])[-1]
-    _logger.warning("the run is not finished: round %d of %d", newest, run.config.training.rounds)
+    planned = run.config.training.rounds
+    lacking = f", without {SUMMARY}" if newest == planned else ""
+    _logger.warning("the run is not finished: round %d of %d%s", newest, planned, lacking)
 
 
 def evaluate_run(
