@@ -257,12 +257,14 @@ def read_json(path: Path, most_bytes: int = 10_000_000) -> dict[str, Any]:
         DamagedFileError: it is no regular file of at most this size, cannot be read, or holds
             something else.
     """
-    if not os.path.lexists(path):
-        raise FileNotFoundError(path)
     try:
         # Parsing takes several times the memory of the text.
         values = json.loads(read_bytes(path, most_bytes).decode())
     except OSError as error:
+        # Only what is known not to be there is missing.
+        is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+        if is_missing and not os.path.islink(path):
+            raise FileNotFoundError(path) from None
         raise DamagedFileError(f"{path} is damaged ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"{path} is damaged ({error})") from None

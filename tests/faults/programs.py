@@ -231,28 +231,31 @@ def assert_same_files(directory: Path, wanted: Path) -> None:
     found, expected = results(directory), results(wanted)
     if found.keys() != expected.keys():
         raise SilentDifference(f"files: {sorted(found.keys() ^ expected.keys())}")
-    for name, content in found.items():
-        if content != expected[name]:
-            raise SilentDifference(f"{name}: {content!r}")
+    for name, own in found.items():
+        if own != expected[name]:
+            raise SilentDifference(f"{name}: {own!r}")
 
 
 def results(directory: Path) -> dict[str, bytes]:
     """The contents of all files below a directory that do not depend on when they were written.
 
-    So without those from which runs are resumed, and without the record of the calls. Nor do they
-    depend on where: pages have commands with the path of the directory, and with its digest.
+    So without those from which runs are resumed, and without the record of the calls.
     """
-
-    def read(path):
-        return _DIGEST.sub(b"", path.read_bytes().replace(bytes(directory), b"."))
-
     return {
-        path.relative_to(directory).as_posix(): read(path)
+        path.relative_to(directory).as_posix(): content(path, directory)
         for path in sorted(directory.rglob("*"))
         if path.is_file()
         and path.name not in (".lock", method_sweep.CALLS)
         and ({"checkpoints", "client_states"}.isdisjoint(path.parts) or path.suffix == ".tmp")
     }
+
+
+def content(path: Path, directory: Path) -> bytes:
+    """The content of a result, without the path of its directory or a digest of it.
+
+    Pages have both in the commands that they show.
+    """
+    return _DIGEST.sub(b"", path.read_bytes().replace(bytes(directory), b"."))
 
 
 class _Model:

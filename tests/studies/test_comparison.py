@@ -12,7 +12,7 @@ from tests.studies.made_runs import replace_training
 from tff_pcdd import measures
 from tff_pcdd.errors import SettingError, WriteError
 from tff_pcdd.report import comparison_page
-from tff_pcdd.results import answers
+from tff_pcdd.results import answers, compared
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import compare, comparison, comparison_tables, study
 from tff_pcdd.studies.study import StudyRun
@@ -470,6 +470,18 @@ def test_a_directory_in_the_place_of_a_file(name, computed, tmp_path):
         with pytest.raises(SettingError, match=f"{name} is a directory; remove it"):
             compare(configs(), tmp_path)
     assert not computed
+
+
+def test_a_disk_that_fails_when_results_are_read_is_said(computed, tmp_path, monkeypatch, caplog):
+    """Without a word, comparison.md had neither an answer nor findings."""
+
+    def fail(*_):
+        raise OSError(5, "Input/output error", "comparison.csv")
+
+    monkeypatch.setattr(compared, "read", fail)
+    compare(configs(), tmp_path)
+    said = "the answer and the findings lack what cannot be read: "
+    assert f"{said}[Errno 5] Input/output error: 'comparison.csv'" in caplog.messages
 
 
 def test_a_directory_that_cannot_be_written_to_is_noticed_first(computed, tmp_path, monkeypatch):

@@ -332,6 +332,24 @@ def test_what_cannot_be_read_whole(kind, tmp_path):
         files.read_json(path)
 
 
+def test_what_cannot_be_looked_at_is_damaged_and_not_missing(tmp_path, monkeypatch):
+    for name in ("none.json", "folder/none.json", "file/none.json"):
+        (tmp_path / "file").touch()
+        with pytest.raises(FileNotFoundError):
+            files.read_json(tmp_path / name)
+    (tmp_path / "link.json").symlink_to("none.json")
+    with pytest.raises(DamagedFileError, match=r"link\.json is damaged \(No such file"):
+        files.read_json(tmp_path / "link.json")
+
+    def fail(path, *_, **__):
+        raise OSError(5, "Input/output error", str(path))
+
+    for name in ("open", "stat", "lstat"):
+        monkeypatch.setattr(os, name, fail)
+    with pytest.raises(DamagedFileError, match=r"none\.json is damaged \(Input/output error\)"):
+        files.read_json(tmp_path / "none.json")
+
+
 @pytest.mark.parametrize("read", [files.read_bytes, files.sha256])
 def test_errors_of_reading_name_the_file(read):
     # There is nothing at address 0, which the kernel calls an input/output error.

@@ -120,6 +120,8 @@ def compute(
     stages.leave()
     read = Directory(directory, compared=False)
     found = read.attempt(COMPARISON_TABLE, compared.read, read, tuning) or compared.NOTHING
+    for line in read.damaged():
+        _warn(f"the answer and the findings lack what cannot be read: {line}")
     document = comparison_tables.document(runs, found.findings, found.answers)
     files.write_text(directory / _TABLES, document)
     report = comparison_tables.report(runs, found.answers, found.findings)
