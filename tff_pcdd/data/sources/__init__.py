@@ -112,7 +112,7 @@ class DataSource(Component):
             raise SettingError(
                 "output_dir",
                 directory,
-                f"lies in the folder of the data set {self.name}, and pictures in it would be "
+                f"lies in the folder of the data set {self.name}, and files in it would be "
                 "taken for data; name a directory outside of it",
             )
 
@@ -161,7 +161,7 @@ class DirectorySource(DataSource):
     data_dir: str | None = option(
         None,
         "Directory that holds the data set, for example the data directory of TensorFlow Datasets "
-        "or of LEAF; for table and npz, the file.",
+        "or of LEAF; for table and npz, the file or folder.",
         type=str,
         path=True,
     )

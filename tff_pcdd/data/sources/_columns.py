@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd.data.checks import warn
-from tff_pcdd.data.sources._names import column_name
+from tff_pcdd.data.sources._names import Row, column_name
 from tff_pcdd.data.sources._numerals import (
     has_decimal_commas,
     may_have_thousands,
@@ -30,7 +30,7 @@ class Columns:
     Args:
         place: the file, or what else it is, for messages.
         columns: the values of each column, by its name.
-        rows: the number of each row in messages; counted from 0 by default.
+        rows: the number of each row in messages, perhaps with its file; counted from 0 by default.
         delimiter: what separated the cells in a file; beside a comma, there are no decimal commas.
         markers: texts that stand for a missing value, besides the usual ones.
         classes: for columns whose file names their classes, these names in their order.
@@ -39,16 +39,19 @@ class Columns:
         place: as given.
         rows: as given, or the default.
         classes: as given.
+        by_file: the column that holds names of files, because the files have no such column.
 
     Raises:
         DataError: if columns differ in length.
     """
 
+    by_file: str | None = None
+
     def __init__(
         self,
         place: str,
         columns: Mapping[str, Any],
-        rows: Sequence[int] | None = None,
+        rows: Sequence[Row] | None = None,
         delimiter: str = ",",
         markers: Collection[str] = (),
         classes: Mapping[str, Sequence[str]] | None = None,
@@ -60,7 +63,7 @@ class Columns:
                 f"{place}: column {first!r} has {one} values, and column {second!r} has {other}"
             )
         self.place = place
-        self.rows = range(max(lengths, default=0)) if rows is None else rows
+        self.rows: Sequence[Row] = range(max(lengths, default=0)) if rows is None else rows
         self.classes = classes or {}
         self._columns = columns
         self._delimiter = delimiter
@@ -217,9 +220,18 @@ class Columns:
         columns = {
             name: [values[index] for index in chosen] for name, values in self._columns.items()
         }
-        rows = [self.rows[index] for index in chosen]
-        return Columns(self.place, columns, rows, self._delimiter, self._markers, self.classes)
+        return self._with(columns, [self.rows[index] for index in chosen], self._markers)
 
     def with_markers(self, markers: Collection[str]) -> Columns:
         """The same columns, in which further texts stand for a missing value."""
-        return Columns(self.place, self._columns, self.rows, self._delimiter, markers, self.classes)
+        return self._with(self._columns, self.rows, markers)
+
+    def with_constant(self, name: str, value: Any) -> Columns:
+        """The same columns, and one that holds the same value in all rows."""
+        columns = {**self._columns, name: [value] * len(self.rows)}
+        return self._with(columns, self.rows, self._markers)
+
+    def _with(
+        self, columns: Mapping[str, Any], rows: Sequence[Row], markers: Collection[str]
+    ) -> Columns:
+        return Columns(self.place, columns, rows, self._delimiter, markers, self.classes)

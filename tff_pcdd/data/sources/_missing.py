@@ -12,6 +12,7 @@ import numpy as np
 from tff_pcdd.data.checks import warn
 from tff_pcdd.data.sources._names import (
     MARKERS,
+    Row,
     is_missing,
     may_be_missing,
     quoted,
@@ -55,7 +56,7 @@ class MissingValues:
         self,
         place: str,
         columns: Mapping[str, Sequence[Any]],
-        rows: Sequence[int] | None,
+        rows: Sequence[Row] | None,
         features: Callable[[], Mapping[str, Sequence[Any]]] = dict,
     ) -> tuple[np.ndarray, dict[str, int]]:
         """The positions of the rows without missing values.
@@ -114,7 +115,7 @@ def refuse_missing(
     place: str,
     columns: Mapping[str, Sequence[Any]],
     missing: Mapping[str, np.ndarray],
-    rows: Sequence[int] | None,
+    rows: Sequence[Row] | None,
     names: Collection[str] = (),
 ) -> NoReturn:
     """Refuses missing values; names all columns that have some.

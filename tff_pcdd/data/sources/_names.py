@@ -18,6 +18,9 @@ from tff_pcdd.errors import DataError
 
 _T = TypeVar("_T")
 
+# The number of a row, perhaps with its file.
+Row = int | str
+
 # What tables write for a missing value, and can mean nothing else.
 MISSING = ("", "nan", "NaN", "<NA>")
 
@@ -113,13 +116,13 @@ def check_once(names: Sequence[str], what: str, where: str) -> None:
             raise DataError(f"{where}: {what} {name!r:.80} occurs twice")
 
 
-def numbered(values: Iterable[_T], rows: Sequence[int] | None) -> Iterator[tuple[int, _T]]:
+def numbered(values: Iterable[_T], rows: Sequence[Row] | None) -> Iterator[tuple[Row, _T]]:
     """Values with the numbers of their rows; without `rows`, they are counted from 0."""
     return enumerate(values) if rows is None else zip(rows, values, strict=True)
 
 
 def as_names(
-    values: Iterable[Any], what: str, where: str, rows: Sequence[int] | None = None
+    values: Iterable[Any], what: str, where: str, rows: Sequence[Row] | None = None
 ) -> list[str]:
     """Labels or sites as names.
 
@@ -155,7 +158,11 @@ def as_names(
 
 
 def _warn_of_lost_digits(
-    values: Sequence[Any], names: Sequence[str], what: str, where: str, rows: Sequence[int] | None
+    values: Sequence[Any],
+    names: Sequence[str],
+    what: str,
+    where: str,
+    rows: Sequence[Row] | None,
 ) -> None:
     """Warns of numbers of which somebody has kept only the first digits."""
     lost = [
@@ -206,7 +213,7 @@ def may_be_missing(text: str) -> bool:
 
 
 def as_texts(
-    values: Iterable[Any], what: str, where: str, rows: Sequence[int] | None = None
+    values: Iterable[Any], what: str, where: str, rows: Sequence[Row] | None = None
 ) -> list[str]:
     """Values as they are written, without blanks at their ends, such as the paths of files.
 

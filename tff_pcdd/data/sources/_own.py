@@ -24,6 +24,7 @@ from tff_pcdd.data.sources import DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._duplicates import straddling, warn_of_duplicates
 from tff_pcdd.data.sources._image_lists import by_user, choose_users
 from tff_pcdd.data.sources._names import (
+    Row,
     in_order,
     joined,
     numbered,
@@ -87,6 +88,7 @@ class OwnSamples:
         class_names: the classes in the order of their numbers, also those without samples; None
             for those of the labels, in their order.
         hashes: hash of each sample's stored bytes, [n]; None for those of `x`.
+        named_by: what names the "classes" and the "sites", in words, where there is a choice.
     """
 
     place: str
@@ -100,6 +102,7 @@ class OwnSamples:
     likely_groups: Mapping[str, tuple[Sequence[str], str]] = dataclasses.field(default_factory=dict)
     class_names: Sequence[str] | None = None
     hashes: np.ndarray | None = None
+    named_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def take(self, rows: Sequence[int]) -> OwnSamples:
         """The samples at some positions."""
@@ -264,14 +267,6 @@ class OwnSource(DataSource):
             fingerprint=content.hexdigest(),
         )
 
-    def named_by(self, kind: str) -> str:
-        """What names the classes or the sites in the data, in words; empty if nothing is to choose.
-
-        Args:
-            kind: "classes" or "sites".
-        """
-        return ""
-
     def _say_what_was_read(self, samples: OwnSamples, classes: Sequence[str]) -> None:
         """Says which classes and sites there are, as they are easily mixed up."""
         names = {"classes": classes}
@@ -281,7 +276,7 @@ class OwnSource(DataSource):
         for kind, own in names.items():
             number = plural(len(own), {"classes": "class", "sites": "site"}[kind])
             some = ", ".join([*(name_of(name) for name in own[:3]), *["…"] * (len(own) > 3)])
-            found.append(f"{number}{self.named_by(kind)} ({some})")
+            found.append(f"{number}{samples.named_by.get(kind, '')} ({some})")
         say(f"{samples.place}: {'; '.join(found)}")
 
     def _without_small_sites(self, samples: OwnSamples) -> OwnSamples:
@@ -401,7 +396,7 @@ def _listed(parts: Iterable[str]) -> str:
     return " and the ".join([", the ".join(first), last]) if first else last
 
 
-def check_parts(parts: Sequence[str], where: str, rows: Sequence[int] | None = None) -> list[str]:
+def check_parts(parts: Sequence[str], where: str, rows: Sequence[Row] | None = None) -> list[str]:
     """The part of each sample, from "train", "val" and "test" in any common spelling.
 
     Raises:

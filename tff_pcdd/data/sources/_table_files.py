@@ -16,7 +16,6 @@ from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._image_lists import TABLE_BYTES, read_text
 from tff_pcdd.data.sources._names import check_once, column_name
-from tff_pcdd.data.sources._own import part_of
 from tff_pcdd.data.sources._places import check_file, reason_of
 from tff_pcdd.data.sources._sheets import Marks, read_marks
 from tff_pcdd.errors import DataError
@@ -24,9 +23,6 @@ from tff_pcdd.text import plural
 
 PARQUET, XLSX = ".parquet", ".xlsx"
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".csv.gz", ".tsv.gz", PARQUET, XLSX)
-
-# The column of the parts, where the names of files say them.
-_SPLIT = "split"
 
 # The first line of a csv file by which Excel says what separates cells.
 _SEPARATOR = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
@@ -45,24 +41,16 @@ _MOST_CELLS, _BATCH, _MOST_COMPRESSED = 2**28, 256, 100
 _ROWS, _CHARACTERS = 100, 2**20
 
 
-def read_columns(path: pathlib.Path) -> Columns:
-    """The columns of a file, or of the parquet files of a folder.
+def read_file(path: pathlib.Path) -> Columns:
+    """The columns of a file, perhaps without any row.
 
     Raises:
-        DataError: if it cannot be read, or holds no rows; names the file.
+        DataError: if it cannot be read; names the file.
     """
     name = path.name.lower()
-    if path.is_dir():
-        columns = _read_parquet_files(path)
-    elif name.endswith(PARQUET):
-        columns = _read_parquet(path)
-    elif name.endswith(XLSX):
-        columns = _read_xlsx(path)
-    else:
-        columns = _read_csv(path)
-    if not len(columns.rows):
-        raise DataError(f"{path}: the table is empty")
-    return columns
+    if name.endswith(PARQUET):
+        return _read_parquet(path)
+    return _read_xlsx(path) if name.endswith(XLSX) else _read_csv(path)
 
 
 def read_table(path: pathlib.Path, needed: Sequence[str]) -> Columns:
@@ -84,11 +72,6 @@ def read_table(path: pathlib.Path, needed: Sequence[str]) -> Columns:
     if not len(table.rows):
         raise DataError(f"{path}: the table is empty")
     return table
-
-
-def holds_parquet(path: pathlib.Path) -> bool:
-    """Whether a path is a folder of parquet files."""
-    return path.is_dir() and bool(_parquet_files(path))
 
 
 # Texts.
@@ -336,35 +319,3 @@ def _named(value: Any, names: Sequence[str]) -> Any:
     if not isinstance(value, int) or value >= len(names):
         return value
     return names[value] if value >= 0 else None
-
-
-def _parquet_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    return sorted([*folder.glob(f"*{PARQUET}"), *folder.glob(f"*/*{PARQUET}")])
-
-
-def _read_parquet_files(folder: pathlib.Path) -> Columns:
-    """The columns of all parquet files of a folder.
-
-    The parts are those of the names, as in train-00000-of-00002.parquet or test/0000.parquet.
-    """
-    paths = _parquet_files(folder)
-    parts = [
-        part_of(re.split(r"[-_.]", path.name)[0])
-        # The folder itself may have any name.
-        or (part_of(path.parent.name) if path.parent != folder else None)
-        for path in paths
-    ]
-    found = [_read_parquet(path) for path in paths]
-    tables = [{name: list(one.values(name, "")) for name in one.names} for one in found]
-    for path, part, table, one in zip(paths, parts, tables, found, strict=True):
-        if bool(part) != bool(parts[0]):
-            nameless = paths[parts.index(None)]
-            raise DataError(f"{nameless}: the name says no part, train, val or test, unlike others")
-        if part and _SPLIT not in table:
-            table[_SPLIT] = [part] * len(next(iter(table.values()), ()))
-        if set(table) != set(tables[0]):
-            raise DataError(f"{path}: the columns are not those of {paths[0]}")
-        if one.classes != found[0].classes:
-            raise DataError(f"{path}: the names of classes are not those of {paths[0]}")
-    joined = {name: [value for table in tables for value in table[name]] for name in tables[0]}
-    return Columns(str(folder), joined, classes=found[0].classes)

@@ -1,6 +1,6 @@
 """A table with a row for each sample: its image file or its features, its label and its site.
 
-The table is a csv, xlsx or parquet file, or a folder of parquet files. Paths are relative to the
+The table is a csv, xlsx or parquet file, or a folder of such files. Paths are relative to the
 table's folder and stay in it; parquet files may hold the images themselves.
 """
 
@@ -45,6 +45,7 @@ from tff_pcdd.data.sources._missing import MissingValues, refuse_missing
 from tff_pcdd.data.sources._names import (
     MARKERS,
     MISSING,
+    Row,
     as_names,
     as_texts,
     column_name,
@@ -61,8 +62,8 @@ from tff_pcdd.data.sources._own import (
     check_parts,
     part_of,
 )
-from tff_pcdd.data.sources._places import check_data_file
-from tff_pcdd.data.sources._table_files import SUFFIXES, holds_parquet, read_columns
+from tff_pcdd.data.sources._table_files import read_file
+from tff_pcdd.data.sources._table_folder import check_tables, read_folder
 from tff_pcdd.data.sources._tasks import refuse_boxes, refuse_several, texts_hint
 from tff_pcdd.errors import DataError, SettingError, nearest, question
 from tff_pcdd.settings import option
@@ -87,10 +88,10 @@ _NAMES_A_GROUP = re.compile(
 @register
 @dataclasses.dataclass(frozen=True)
 class Table(OwnImages, MissingValues):
-    """Samples in a csv, xlsx or parquet file."""
+    """Samples in a csv, xlsx or parquet file, or in a folder of such files."""
 
     holds_any_data = True
-    needs = "path of its .csv, .xlsx or .parquet file"
+    needs = "path of its .csv, .xlsx or .parquet file, or of a folder of such files"
     info = DatasetInfo(
         "table", IMAGE_FILE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True
     )
@@ -98,7 +99,8 @@ class Table(OwnImages, MissingValues):
     label_column: str = option("label", "Column of the labels, names or numbers.")
     site_column: str = option(
         "site",
-        "Column of the sites, which are the clients; none if there are no sites.",
+        "Column of the sites, which are the clients; none if there are no sites. In a folder of "
+        "tables without this column, each file is a site.",
     )
     path_column: str = option(
         "path",
@@ -195,18 +197,22 @@ class Table(OwnImages, MissingValues):
             return super().input_spec()
         return InputSpec(VECTOR, (len(self._features()),), "float32")
 
-    def named_by(self, kind: str) -> str:
-        column = {"classes": self.label_column, "sites": self.site_column}[kind]
-        return f" of column {column}"
+    def holds(self, path: pathlib.Path) -> bool:
+        return self.path.is_dir() and os.path.realpath(path) == os.path.realpath(self.path)
 
     def check(self) -> None:
-        if not holds_parquet(self.path):
-            check_data_file(self.path, self.name, SUFFIXES)
+        check_tables(self.path, self.name)
 
     def load(self, request: LoadRequest) -> PooledData:
         self.check()
         folder = self.path if self.path.is_dir() else self.path.parent
-        return self.pool_columns(read_columns(self.path), folder, request)
+        if folder == self.path:
+            columns = read_folder(folder, self.site_column if self.has_users else None)
+        else:
+            columns = read_file(self.path)
+        if not len(columns.rows):
+            raise DataError(f"{self.path}: the table is empty")
+        return self.pool_columns(columns, folder, request)
 
     def pool_columns(
         self, columns: Columns, folder: pathlib.Path, request: LoadRequest
@@ -272,6 +278,12 @@ class Table(OwnImages, MissingValues):
             groups,
             likely,
             class_names,
+            named_by={
+                "classes": f" of column {self.label_column}",
+                "sites": " from names of files"
+                if columns.by_file
+                else f" of column {self.site_column}",
+            },
         )
         if self.feature_columns is None:
             return self._pool_files(samples, columns, folder, request)
@@ -603,7 +615,7 @@ def _read_categories(
 
 
 def _labels_of_classes(
-    values: Sequence[Any], class_names: Mapping[str, str], place: str, rows: Sequence[int]
+    values: Sequence[Any], class_names: Mapping[str, str], place: str, rows: Sequence[Row]
 ) -> list[str]:
     """The name of each sample's class, where a file names the classes itself.
 
@@ -620,10 +632,6 @@ def _labels_of_classes(
                 "classes that the file names"
             )
     return [class_names[value] for value in values]
-
-
-def _are_none(_: str, values: Iterator[Any]) -> bool:
-    return next(values, None) is None
 
 
 def _are_text_ids(name: str, values: Iterable[Any]) -> bool:
