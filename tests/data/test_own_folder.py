@@ -176,6 +176,7 @@ def test_other_files_are_left_out_and_counted(tmp_path, warnings_again):
     made = data.from_folder(tmp_path)
     assert (made.notes["hidden_files"], made.notes["other_files"]) == (4, 2)
     assert "2 files are left out" in warnings_again.text
+    assert f"{tmp_path}: folder Berlin/.hidden with images left out, because" in warnings_again.text
     assert "for example Berlin/cat/scan.txt" in warnings_again.text
     assert len(made.train) + len(made.test) == 27
 

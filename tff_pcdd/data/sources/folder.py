@@ -54,6 +54,7 @@ class _Found:
     classes: set[str] = dataclasses.field(default_factory=set)
     others: list[str] = dataclasses.field(default_factory=list)
     hidden: int = 0
+    hidden_folders: list[str] = dataclasses.field(default_factory=list)
 
     def entries(self, folder: pathlib.Path) -> Iterator[os.DirEntry]:
         """What a folder holds, by name, without hidden files.
@@ -71,6 +72,8 @@ class _Found:
         for entry in found:
             if entry.name.startswith(".") or entry.name.casefold() in _SYSTEM:
                 self.hidden += 1
+                if entry.name.startswith(".") and _holds_images(entry.path):
+                    self.hidden_folders.append(os.path.relpath(entry.path, self.root))
             else:
                 yield entry
 
@@ -231,10 +234,25 @@ class Folder(OwnImages):
                 f"{found.root}: {len(found.others)} {files} left out, not images ({FORMATS}) "
                 f"in a folder site/class, for example {printable(deepest)}"
             )
+        if found.hidden_folders:
+            hidden = listed("folder", list(map(printable, found.hidden_folders)))
+            warn(
+                f"{found.root}: {hidden} with images left out, because names that begin with a dot "
+                "are those of hidden folders; rename what belongs to the data"
+            )
         for kind, empty in (("site", sites), ("class", classes)):
             if empty:
                 warn(f"{found.root}: {listed(kind, empty)} left out, without any image")
         return {name: count for name, count in counts.items() if count}
+
+
+def _holds_images(path: str) -> bool:
+    """Whether a path is a folder in which, or in a folder below, an image is not hidden."""
+    return any(
+        is_image(name) and not name.startswith(".")
+        for _, _, names in os.walk(path)
+        for name in names
+    )
 
 
 def _is_dir(entry: os.DirEntry) -> bool:
