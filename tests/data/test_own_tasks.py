@@ -38,6 +38,8 @@ VOLUMES = r"volumes and videos \(3-D\) are not supported; use slices or frames"
         (["cough", "fever", "cough|fever", "none"] * (N // 4), MULTI),
         (["cough; fever", "cough"] * (N // 2), MULTI),
         (["cough, fever", "cough", "fever", "none"] * (N // 4), MULTI),
+        # As in tables, before those that are rows of numbers.
+        (np.resize(["1 2 3 4", "1,2,3,4", "1", "2", "3", "4"], N), MULTI),
         (RANDOM.integers(0, 2, (N, 6, 6)), MASKS),
         (["1 4 9 5 20 3", "2 7 8 2"] * (N // 2), MASKS),
         ([f"masks/{n}.png" for n in range(N)], MASKS),

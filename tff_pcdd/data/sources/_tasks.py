@@ -62,11 +62,11 @@ def refuse_labels(place: str, labels: Sequence[str]) -> None:
     Raises:
         DataError: if they are masks, boxes, several labels, or numbers most of which are different.
     """
+    refuse_several(place, labels)
     classes = set(labels)
     for label in sorted(classes):
         if _NUMBERS.fullmatch(label):
             raise DataError(f"{place}: the label {label!r:.40} is a row of numbers; {_EITHER}")
-        _refuse_several(place, label, classes)
     if classes and all(map(_IMAGE.fullmatch, classes)):
         raise DataError(f"{place}: the labels are files, such as {min(classes)!r:.60}; {_MASKS}")
     if (
@@ -88,16 +88,12 @@ def refuse_several(place: str, labels: Iterable[str]) -> None:
     """
     classes = set(labels)
     for label in sorted(classes):
-        _refuse_several(place, label, classes)
-
-
-def _refuse_several(place: str, label: str, classes: Collection[str]) -> None:
-    mark = next((mark for mark in _SEPARATORS if mark in label), "")
-    pieces = [piece.strip() for piece in label.split(mark)] if mark else []
-    # "carcinoma, basal" is one label, and "cat, dog" with the classes cat and dog are two.
-    enough = all if mark == "," else any
-    if pieces and enough(piece in classes for piece in pieces):
-        raise DataError(f"{place}: the label {label!r:.60} holds several labels; {MULTI_LABEL}")
+        mark = next((mark for mark in _SEPARATORS if mark in label), "")
+        pieces = [piece.strip() for piece in label.split(mark)] if mark else []
+        # "carcinoma, basal" is one label, and "cat, dog" with the classes cat and dog are two.
+        enough = all if mark == "," else any
+        if pieces and enough(piece in classes for piece in pieces):
+            raise DataError(f"{place}: the label {label!r:.60} holds several labels; {MULTI_LABEL}")
 
 
 def warn_of_numbers(place: str, labels: Sequence[str]) -> None:
