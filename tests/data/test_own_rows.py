@@ -568,6 +568,30 @@ def test_a_category_that_gives_the_answer_away_is_named(table, warnings_again):
     assert "'pressure'" not in warnings_again.text
 
 
+@pytest.mark.parametrize(
+    ("sizes", "exceptions", "warned"),
+    [
+        ((200, 200), (1, 0), True),
+        ((200, 200), (2, 1), True),
+        ((200, 200), (3, 0), False),  # 98.5 % of a class
+        ((60, 600), (1, 0), False),
+        ((10, 990), (10, 0), False),  # All samples have the same value.
+    ],
+)
+def test_a_column_that_gives_the_answer_away_with_exceptions(
+    sizes, exceptions, warned, warnings_again
+):
+    labels = np.repeat(["ill", "well"], sizes)
+    found = np.repeat([1, 2], [sizes[0] - exceptions[0], exceptions[0] + sizes[1]])
+    found[len(found) - exceptions[1] :] = 1
+    pulse = np.random.default_rng(0).normal(70, 9, len(labels))
+    columns = {"found": found, "pulse": pulse, "label": labels, "site": "Jena"}
+    data.from_dataframe(pd.DataFrame(columns), features="found,pulse")
+    text = f"dataframe: the class of all samples but {sum(exceptions)} follows from column 'found'"
+    assert (f"{text} alone; is it a result of the label" in warnings_again.text) == warned
+    assert warned or "follows from" not in warnings_again.text
+
+
 # Parts.
 
 

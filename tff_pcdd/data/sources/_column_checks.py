@@ -28,6 +28,9 @@ IDS = "ids by their names"
 # smallest number of another unit is as the largest one of the first.
 _OUTLYING, _OTHER_UNIT, _APART = 10, 5, 1.2
 
+# The share of each class that a column has to tell apart in order to give the class away.
+_GIVEN_AWAY = 0.99
+
 # The fewest rows of which it is no accident that a column numbers them.
 _FEWEST = 10
 
@@ -95,21 +98,44 @@ def warn_of_answers(place: str, cells: Cells, labels: Sequence[str]) -> None:
     """Warns of columns from which alone the class of each sample follows.
 
     Their values, missing ones included, are as many intervals as there are classes, or few in view
-    of the number of samples; otherwise, it may be by accident.
+    of the number of samples; otherwise, it may be by accident. If they are few, some samples may be
+    exceptions, such as typing errors.
     """
     classes = np.unique(labels, return_inverse=True)[1]
     if len(labels) < _FEWEST or classes.max(initial=0) == 0:
         return
     for name, column in zip(cells.names, cells.x.T, strict=True):
         different, values = np.unique(column, return_inverse=True)
-        order = np.lexsort((classes, values))
-        changes = np.flatnonzero(np.diff(classes[order]))
-        follows = bool(np.diff(values[order])[changes].all())
-        if follows and (len(changes) == classes.max() or len(different) ** 2 <= len(labels)):
+        exceptions = None
+        if len(different) ** 2 <= len(labels):
+            exceptions = _num_exceptions(values, classes)
+        else:
+            changes = np.diff(classes[np.lexsort((classes, values))]) != 0
+            between = np.diff(np.sort(values)) != 0
+            if changes.sum() == classes.max() and between[changes].all():
+                exceptions = 0
+        if exceptions is not None:
+            every = f"all samples but {exceptions}" if exceptions else "every sample"
             warn(
-                f"{place}: the class of every sample follows from column {name!r} alone; is it a "
+                f"{place}: the class of {every} follows from column {name!r} alone; is it a "
                 "result of the label, which will not be known later?"
             )
+
+
+def _num_exceptions(values: np.ndarray, classes: np.ndarray) -> int | None:
+    """How many samples have another class than most samples with the same value.
+
+    None if they are too many in any class, so that the values do not give the classes away. A class
+    with exceptions has at least 100 samples therefore.
+    """
+    different, num_classes = values.max() + 1, classes.max() + 1
+    if num_classes > different:
+        return None
+    flat = np.bincount(values * num_classes + classes, minlength=different * num_classes)
+    counts = flat.reshape(different, num_classes)
+    kept = np.bincount(counts.argmax(axis=1), counts.max(axis=1), num_classes)
+    is_given_away = (kept >= _GIVEN_AWAY * counts.sum(axis=0)).all()
+    return len(values) - int(kept.sum()) if is_given_away else None
 
 
 def warn_of_outliers(cells: Cells, samples: OwnSamples) -> None:
