@@ -10,6 +10,7 @@ import numpy as np
 
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.sources._cells import Cells, is_far, num_different, num_rounded
+from tff_pcdd.data.sources._image_lists import rows_of
 from tff_pcdd.data.sources._own import OwnSamples
 from tff_pcdd.errors import DataError
 
@@ -165,27 +166,25 @@ def warn_of_units(cells: Cells, samples: OwnSamples) -> None:
     Where the sites have no class in common, classes may be what differs. Ranges that nearly meet
     are those of one unit, in an order, such as the ages at hospitals for children and for adults.
     """
-    names, owners = np.unique(samples.sites or [""], return_inverse=True)
-    sizes = np.bincount(owners)
-    rows_of = np.split(np.argsort(owners, kind="stable"), np.cumsum(sizes)[:-1])
-    large = {str(names[site]): rows_of[site] for site in np.flatnonzero(sizes >= _FEWEST)}
+    sites = rows_of(samples.sites or [""])
+    large = {site: rows for site, rows in sites.items() if len(rows) >= _FEWEST}
     for name, column in cells.numbers():
         if not np.nanmin(column, initial=np.inf) > 0:
             continue
         found = [
             (site, own[~np.isnan(own)]) for site, rows in large.items() for own in [column[rows]]
         ]
-        sites = sorted(
+        ranges = sorted(
             (float(np.median(own)), float(own.min()), float(own.max()), site)
             for site, own in found
             if len(own) >= _FEWEST and own.min() < own.max()
         )
-        gaps = [high[0] / low[0] for low, high in itertools.pairwise(sites)]
+        gaps = [high[0] / low[0] for low, high in itertools.pairwise(ranges)]
         if not gaps or max(gaps) < _OTHER_UNIT:
             continue
         split = gaps.index(max(gaps)) + 1
-        most, least = max(own[2] for own in sites[:split]), min(own[1] for own in sites[split:])
-        low, high = (sorted(own[3] for own in part) for part in (sites[:split], sites[split:]))
+        most, least = max(own[2] for own in ranges[:split]), min(own[1] for own in ranges[split:])
+        low, high = (sorted(own[3] for own in part) for part in (ranges[:split], ranges[split:]))
         classes, others = (
             {samples.labels[row] for site in part for row in large[site]} for part in (low, high)
         )

@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tff_pcdd.data.checks import first_outside
 from tff_pcdd.data.federation import ClientIndices, Examples
@@ -213,13 +214,23 @@ def by_user(train_users: Sequence[str], test_users: Sequence[str]) -> tuple[Clie
         train_users: the user of each training sample.
         test_users: the same for the test samples.
     """
-    names = np.array([*train_users, *test_users])
-    unique, owners = np.unique(names, return_inverse=True)
-    parts = []
-    for part in (owners[: len(train_users)], owners[len(train_users) :]):
-        ends = np.cumsum(np.bincount(part, minlength=len(unique)))
-        parts.append(np.split(np.argsort(part, kind="stable"), ends[:-1]))
-    return tuple(map(ClientIndices, unique.tolist(), *parts))
+    train, test, nothing = rows_of(train_users), rows_of(test_users), np.empty(0, np.int64)
+    return tuple(
+        ClientIndices(name, train.get(name, nothing), test.get(name, nothing))
+        for name in sorted({*train, *test})
+    )
+
+
+def rows_of(owners: npt.ArrayLike) -> dict[str, np.ndarray]:
+    """The positions of each owner's samples, in the order of the names.
+
+    Args:
+        owners: the owner of each sample, [n].
+    """
+    names, numbers = np.unique(np.asarray(owners), return_inverse=True)
+    order, sizes = np.argsort(numbers, kind="stable"), np.bincount(numbers)
+    # What is behind the last end is empty.
+    return dict(zip(names.tolist(), np.split(order, np.cumsum(sizes)), strict=False))
 
 
 def first_existing(root: pathlib.Path, names: Sequence[str]) -> pathlib.Path:

@@ -25,7 +25,76 @@ from tff_pcdd.errors import DataError, SettingError
 _COLUMN = re.compile(r"\{([^{}]*)\}")
 
 
-def find_images(pattern: str, columns: Columns, folder: pathlib.Path) -> list[str]:
+def values_of_images(
+    columns: Columns, column: str, pattern: str | None
+) -> dict[str, Sequence[Any]]:
+    """The values that say which image a row has, by what they are, for messages.
+
+    Args:
+        columns: the table.
+        column: the column of paths or images; it may be missing.
+        pattern: see `_find_images`; None if the column says which images there are.
+    """
+    if pattern is not None:
+        names = _columns_of(pattern)
+        return {f"the image's {name}": columns.values(name, "path_pattern") for name in names}
+    if column not in columns:
+        return {}
+    cells = columns.values(column, "path_column")
+    return {"the image": _without_contents(cells) if _holds_images(cells) else cells}
+
+
+def stored_images(columns: Columns, column: str, pattern: str | None) -> StoredImages | None:
+    """The images that the table holds itself; None if it names files.
+
+    Args:
+        columns, column, pattern: as for `values_of_images`.
+    """
+    if pattern is not None or column not in columns:
+        return None
+    cells = columns.values(column, "path_column")
+    return StoredImages(cells, columns) if _holds_images(cells) else None
+
+
+def listed_paths(
+    columns: Columns, column: str, pattern: str | None, folder: pathlib.Path
+) -> list[str]:
+    """The image file of each row, which may not exist.
+
+    Args:
+        columns, column, pattern: as for `values_of_images`.
+        folder: the folder that the paths are relative to.
+
+    Raises:
+        SettingError: if the pattern names no files.
+        DataError: if a path is missing, or nothing names files.
+    """
+    if pattern is not None:
+        return _find_images(pattern, columns, folder)
+    if column not in columns:
+        stored = [name for name in columns.names if _holds_images(columns.values(name, ""))]
+        raise DataError(
+            f"{columns.place}: there is no column {column!r} of image files; name it by "
+            f"path_column{f', such as {stored[0]}' if stored else ''}, or columns of numbers by "
+            "feature_columns, or use path_pattern"
+        )
+    texts = as_texts(columns.values(column, "path_column"), "path", columns.place, columns.rows)
+    # As Windows writes paths.
+    texts = [
+        text if "\\" not in text or os.path.exists(folder / text) else text.replace("\\", "/")
+        for text in texts
+    ]
+    if not any(map(os.path.isfile, (folder / text for text in texts[:1]))) and not any(
+        pathlib.PurePath(text).suffix for text in texts
+    ):
+        raise DataError(
+            f"{columns.place}, row {columns.rows[0]}: {texts[0]!r:.80} in column {column!r} is not "
+            f"the name of a file; path_pattern='{{{column}}}.jpg' adds what it lacks"
+        )
+    return texts
+
+
+def _find_images(pattern: str, columns: Columns, folder: pathlib.Path) -> list[str]:
     """The image file of each row, by a pattern, in a folder or in a folder below it.
 
     Args:
@@ -40,7 +109,7 @@ def find_images(pattern: str, columns: Columns, folder: pathlib.Path) -> list[st
         SettingError: if the pattern names no column, or has a wildcard in the name of the file.
         DataError: if a column is missing, or a row has no file, or more than one.
     """
-    names = columns_of(pattern)
+    names = _columns_of(pattern)
     if not names:
         reason = "names no column in braces, such as {image_id}.jpg"
         raise SettingError("path_pattern", pattern, reason)
@@ -78,7 +147,7 @@ def find_images(pattern: str, columns: Columns, folder: pathlib.Path) -> list[st
     return paths
 
 
-def columns_of(pattern: str) -> list[str]:
+def _columns_of(pattern: str) -> list[str]:
     """The names of columns in a pattern."""
     return _COLUMN.findall(pattern)
 
@@ -87,13 +156,13 @@ def _filled(pattern: str, cells: Mapping[str, str]) -> str:
     return _COLUMN.sub(lambda match: cells[match[1]], pattern)
 
 
-def holds_images(cells: Sequence[Any]) -> bool:
+def _holds_images(cells: Sequence[Any]) -> bool:
     """Whether cells are images themselves: bytes, or bytes and path as Hugging Face writes them."""
     first = next((cell for cell in cells if cell is not None), None)
     return isinstance(first, bytes) or _is_pair(first)
 
 
-def without_contents(cells: Sequence[Any]) -> list[str | None]:
+def _without_contents(cells: Sequence[Any]) -> list[str | None]:
     """Such cells as short texts; None for those without an image and the name of its file."""
     there = [(cell["bytes"] or cell.get("path")) if _is_pair(cell) else cell for cell in cells]
     return ["image" if cell else None for cell in there]
@@ -110,7 +179,7 @@ class StoredImages:
     memory. A process stores the same images only once.
 
     Args:
-        cells: the images, see `holds_images`.
+        cells: the images, see `_holds_images`.
         columns: the table.
 
     Raises:

@@ -22,7 +22,7 @@ from tff_pcdd.data.holdout import hold_out
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.data.sources import DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._duplicates import straddling, warn_of_duplicates
-from tff_pcdd.data.sources._image_lists import by_user, choose_users
+from tff_pcdd.data.sources._image_lists import by_user, choose_users, rows_of
 from tff_pcdd.data.sources._names import (
     Row,
     in_order,
@@ -327,10 +327,7 @@ class OwnSource(DataSource):
             return np.array(samples.parts)
         fraction = _TEST_FRACTION if self.test_fraction is None else self.test_fraction
         found = np.full(len(y), "train")
-        names, owners = np.unique(sites, return_inverse=True)
-        ends = np.cumsum(np.bincount(owners))
-        samples_of = np.split(np.argsort(owners, kind="stable"), ends[:-1])
-        for site, own in zip(names.tolist(), samples_of, strict=True):
+        for site, own in rows_of(sites).items():
             # By name, so that the test part of a site does not depend on the other sites.
             seed = [self.test_seed, zlib.crc32(site.encode())]
             own_groups = None if groups is None else groups[own]
