@@ -46,12 +46,18 @@ def load(path, features="all", **options):
     return data.load_federation("table", "natural", data_dir=str(path), **options)
 
 
+def by_row(federation, first=2):
+    """The inputs of the samples by their rows, from 0."""
+    return {
+        int(name.split()[1]) - first: x
+        for part in (federation.train, federation.test)
+        for name, x in zip(part.ids, part.x, strict=True)
+    }
+
+
 def rows(federation, first=2):
     """The inputs of all samples, in the order of the table."""
-    found = {}
-    for part in (federation.train, federation.test):
-        for name, x in zip(part.ids, part.x, strict=True):
-            found[int(name.removeprefix("row ")) - first] = x
+    found = by_row(federation, first)
     return np.array([found[row] for row in range(len(found))])
 
 
@@ -148,12 +154,8 @@ def test_decimal_commas(cells, numbers, tmp_path):
     path.write_text("\n".join(["first;second;label;site", *lines]))
     made = load(path, "first,second", missing="drop")
     wanted = [numbers[row % 3] for row in range(N) if numbers[row % 3] is not None]
-    found = {
-        int(name.removeprefix("row ")): x[1]
-        for part in (made.train, made.test)
-        for name, x in zip(part.ids, part.x, strict=True)
-    }
-    np.testing.assert_array_equal([found[row] for row in sorted(found)], np.float32(wanted))
+    found = by_row(made)
+    np.testing.assert_array_equal([found[row][1] for row in sorted(found)], np.float32(wanted))
 
 
 @pytest.mark.parametrize("markers", ['"9,9"', '"9,90", -1', "9.9"])
@@ -325,8 +327,7 @@ def test_gaps_and_categories_of_an_excel_table(tmp_path):
         },
         dtype=object,
     )
-    cells = [tuple(table), *table.itertuples(index=False, name=None)]
-    path = workbook(tmp_path / "a.xlsx", cells)
+    path = workbook(tmp_path / "a.xlsx", cells_of(table))
     features = ["smoker", "stage", "consent"]
     made = load(
         path,
@@ -389,6 +390,29 @@ def test_damaged_and_huge_archives(table, tmp_path, monkeypatch):
 # Excel.
 
 
+def cells_of(table):
+    """The rows of a sheet: the names of the columns, and the values."""
+    return [tuple(table), *table.astype(object).itertuples(index=False, name=None)]
+
+
+@contextlib.contextmanager
+def edited(path):
+    """The first sheet of a workbook, which is written again afterwards."""
+    book = openpyxl.load_workbook(path)
+    yield book.worksheets[0]
+    book.save(path)
+
+
+def rewritten(path, change):
+    """Changes the bytes of the first sheet of a workbook."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    files["xl/worksheets/sheet1.xml"] = change(files["xl/worksheets/sheet1.xml"])
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
 def workbook(path, *sheets):
     """Writes sheets of rows of cells, as Excel has them."""
     book = openpyxl.Workbook()
@@ -402,12 +426,10 @@ def workbook(path, *sheets):
 
 def test_hidden_sheets_are_not_read(table, tmp_path, warnings_again):
     """Who opens the file does not see them."""
-    cells = [*table.columns], *table.astype(object).itertuples(index=False)
-    path = workbook(tmp_path / "a.xlsx", [("old",), (1,)], cells)
-    book = openpyxl.load_workbook(path)
-    book.worksheets[0].sheet_state = "hidden"
-    book.active = 1
-    book.save(path)
+    path = workbook(tmp_path / "a.xlsx", [("old",), (1,)], cells_of(table))
+    with edited(path) as sheet:
+        sheet.sheet_state = "hidden"
+        sheet.parent.active = 1
     made = load(path)
     assert len(made.train) + len(made.test) == N
     assert "only the first of 2 sheets that is not hidden is read, 'Sheet1'" in warnings_again.text
@@ -415,15 +437,13 @@ def test_hidden_sheets_are_not_read(table, tmp_path, warnings_again):
 
 def test_rows_that_a_filter_hides_are_read_and_counted(table, tmp_path, warnings_again):
     """As a csv file of the same sheet has them."""
-    cells = [tuple(table), *table.astype(object).itertuples(index=False)]
-    path = workbook(tmp_path / "a.xlsx", cells)
+    path = workbook(tmp_path / "a.xlsx", cells_of(table))
     assert len(rows(load(path))) == N
     assert "hides" not in warnings_again.text
-    book = openpyxl.load_workbook(path)
-    book.active.auto_filter.ref = f"A1:E{N + 1}"
-    for row in (4, 9):
-        book.active.row_dimensions[row].hidden = True
-    book.save(path)
+    with edited(path) as sheet:
+        sheet.auto_filter.ref = f"A1:E{N + 1}"
+        for row in (4, 9):
+            sheet.row_dimensions[row].hidden = True
     np.testing.assert_array_equal(rows(load(path)), expected(table))
     assert (
         f"{path}: 2 rows that a filter or the like hides, such as row 4, are read like all others; "
@@ -432,29 +452,24 @@ def test_rows_that_a_filter_hides_are_read_and_counted(table, tmp_path, warnings
 
 
 def test_hidden_columns_that_are_read_are_named(table, tmp_path, warnings_again):
-    cells = [tuple(table), *table.astype(object).itertuples(index=False)]
-    path = workbook(tmp_path / "a.xlsx", cells)
-    book = openpyxl.load_workbook(path)
-    book.active.column_dimensions["B"].hidden = True
-    book.active.column_dimensions["J"].hidden = True
-    book.save(path)
+    path = workbook(tmp_path / "a.xlsx", cells_of(table))
+    with edited(path) as sheet:
+        sheet.column_dimensions["B"].hidden = True
+        sheet.column_dimensions["J"].hidden = True
     np.testing.assert_array_equal(rows(load(path)), expected(table))
     assert f"{path}: column income is hidden, and is read like all others" in warnings_again.text
 
 
 def test_the_value_of_merged_cells_is_that_of_all_their_rows(table, tmp_path, warnings_again):
     table = table.assign(site=np.repeat(["Basel", "Bern"], N // 2), stage=np.arange(N) // 4)
-    cells = [tuple(table), *table.astype(object).itertuples(index=False)]
-    path = workbook(tmp_path / "a.xlsx", cells)
-    book = openpyxl.load_workbook(path)
-    sheet = book.active
-    for first in range(2, N + 2, N // 2):
-        sheet.merge_cells(f"E{first}:E{first + N // 2 - 1}")
-    for first in range(2, N + 2, 4):
-        sheet.merge_cells(f"F{first}:F{first + 3}")
-    # Most of it is below the table.
-    sheet.merge_cells("B40:B1000000")
-    book.save(path)
+    path = workbook(tmp_path / "a.xlsx", cells_of(table))
+    with edited(path) as sheet:
+        for first in range(2, N + 2, N // 2):
+            sheet.merge_cells(f"E{first}:E{first + N // 2 - 1}")
+        for first in range(2, N + 2, 4):
+            sheet.merge_cells(f"F{first}:F{first + 3}")
+        # Most of it is below the table.
+        sheet.merge_cells("B40:B1000000")
     assert sheet["E3"].value is None and sheet["F5"].value is None
     made = load(path)
     wanted = table[["weight, in kg", "income", "smoker", "stage"]].to_numpy(float)
@@ -467,33 +482,25 @@ def test_the_value_of_merged_cells_is_that_of_all_their_rows(table, tmp_path, wa
 
 def test_overlapping_merged_cells_of_a_damaged_workbook(table, tmp_path):
     """Thousands of them would take hours, and nobody knows which value counts."""
-    cells = [tuple(table), *table.astype(object).itertuples(index=False)]
+    cells = cells_of(table)
     for row in range(2, N + 1):
         cells[row] = (*cells[row][:1], None, *cells[row][2:])
     path = workbook(tmp_path / "a.xlsx", cells)
     merged = "".join(f'<mergeCell ref="B{row}:B{N + 1}"/>' for row in range(2, N))
-    with zipfile.ZipFile(path) as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
-    name = "xl/worksheets/sheet1.xml"
-    files[name] = files[name].replace(
-        b"</sheetData>", f"</sheetData><mergeCells>{merged}</mergeCells>".encode()
-    )
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
+    end = f"</sheetData><mergeCells>{merged}</mergeCells>".encode()
+    rewritten(path, lambda content: content.replace(b"</sheetData>", end))
     made = rows(load(path, "smoker,income"))
     np.testing.assert_array_equal(made[:, 1], np.float32(table["income"][0]))
 
 
 def test_names_of_columns_are_no_values_of_merged_cells(table, tmp_path):
     """A heading of two rows would become a sample of the class label at the site site."""
-    cells = [tuple(table), *table.astype(object).itertuples(index=False)]
+    cells = cells_of(table)
     cells.insert(1, ("a", "b", "c", None, None))
     path = workbook(tmp_path / "a.xlsx", cells)
-    book = openpyxl.load_workbook(path)
-    book.active.merge_cells("D1:D2")
-    book.active.merge_cells("E1:E2")
-    book.save(path)
+    with edited(path) as sheet:
+        sheet.merge_cells("D1:D2")
+        sheet.merge_cells("E1:E2")
     with pytest.raises(DataError, match="row 2: the label is missing"):
         load(path)
 
@@ -502,7 +509,7 @@ def test_columns_below_a_name_merged_across_two_are_named(table, tmp_path, warni
     """The second one has no name, and is not used; it does not number the rows."""
     header = list(table)
     header[1] = None
-    path = workbook(tmp_path / "a.xlsx", [header, *table.astype(object).itertuples(index=False)])
+    path = workbook(tmp_path / "a.xlsx", [header, *cells_of(table)[1:]])
     assert load(path).input_spec.shape == (2,)
     assert (
         f"{path}: column without a name is left out: nothing says what it holds"
@@ -526,7 +533,7 @@ def test_a_title_above_the_table_is_no_row_of_names(tmp_path):
 def test_excel_tables(table, tmp_path, warnings_again):
     path = tmp_path / "a.xlsx"
     header = [*table.columns, None]
-    cells = [(*row, None) for row in table.astype(object).itertuples(index=False)]
+    cells = [(*row, None) for row in cells_of(table)[1:]]
     empty = ()
     workbook(path, [empty, header, *cells[:5], empty, *cells[5:], empty], [("notes",)])
     made = load(path)
@@ -551,14 +558,14 @@ def test_ids_names_and_dates_of_excel(table, tmp_path, warnings_again):
     """Texts that look like numbers keep their zeros. Long numbers lose digits, which is said."""
     table["site"] = (["12345678901234567", 8012345678, 3.0, "007"] * 6)[:N]
     table["label"] = pd.to_datetime(["2026-01-02", "2026-03-04"] * (N // 2))
-    path = workbook(tmp_path / "a.xlsx", [tuple(table), *table.itertuples(index=False, name=None)])
+    path = workbook(tmp_path / "a.xlsx", cells_of(table))
     made = load(path)
     assert set(made.client_ids) == {"12345678901234567", "8012345678", "3", "007"}
     assert "first digits" not in warnings_again.text
     assert made.class_names == ("2026-01-02 00:00:00", "2026-03-04 00:00:00")
     np.testing.assert_array_equal(rows(made), expected(table))
     table["site"] = [70000000000000001, 70000000000000003] * (N // 2)
-    load(workbook(path, [tuple(table), *table.itertuples(index=False, name=None)]))
+    load(workbook(path, cells_of(table)))
     assert "row 2: the site '70000000000000000.0' (and 23 others) has only" in warnings_again.text
 
 
@@ -573,30 +580,26 @@ def test_ids_that_a_spreadsheet_has_shortened(text, table, tmp_path, warnings_ag
 
 def test_formulas_without_values_are_named(table, tmp_path):
     """A program that computes nothing has written them; they are not missing."""
-    cells = [list(row) for row in table.astype(object).itertuples(index=False)]
-    cells[4][1] = "=1+1"
-    path = workbook(tmp_path / "a.xlsx", [list(table), *cells])
+    cells = list(map(list, cells_of(table)))
+    cells[5][1] = "=1+1"
+    path = workbook(tmp_path / "a.xlsx", cells)
     with pytest.raises(DataError, match=r"row 6: the cell of column 'income' is the formula =1\+1"):
         load(path, impute="median")
 
 
 def test_formulas_whose_value_is_an_empty_text_are_empty_cells(table, tmp_path):
     """As Excel stores =IF(A2>9,"x",""), in a column that is not used and as a missing number."""
-    cells = [[*row, "seen"] for row in table.astype(object).itertuples(index=False)]
-    cells[4][-1] = cells[7][1] = '=IF(A2>9,"x","")'
-    path = workbook(tmp_path / "a.xlsx", [[*table, "note"], *cells])
-    with zipfile.ZipFile(path) as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
-    name = "xl/worksheets/sheet1.xml"
-    files[name], number = re.subn(
-        rb'(<c r="\w+")[^>]*>(<f>.*?</f>)<v ?/?>(</v>)?</c>',
-        rb'\1 t="str">\2<v></v></c>',
-        files[name],
-    )
-    assert number == 2
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
+    cells = [[*table, "note"], *([*row, "seen"] for row in cells_of(table)[1:])]
+    cells[5][-1] = cells[8][1] = '=IF(A2>9,"x","")'
+    path = workbook(tmp_path / "a.xlsx", cells)
+
+    def emptied(content):
+        formula = rb'(<c r="\w+")[^>]*>(<f>.*?</f>)<v ?/?>(</v>)?</c>'
+        content, number = re.subn(formula, rb'\1 t="str">\2<v></v></c>', content)
+        assert number == 2
+        return content
+
+    rewritten(path, emptied)
     with pytest.raises(DataError, match=r"row 9: column 'income' is missing \(it is 'None'\)"):
         load(path, "income")
     assert load(path, "income", impute="median").notes["missing_values_replaced"] == 1
@@ -636,12 +639,7 @@ def listed(tmp_path):
 
 def loaded_images(table, folder, **options):
     table.to_csv(folder / "a.csv", index=False)
-    made = load(folder / "a.csv", features=None, **options)
-    return {
-        int(name.split()[1]) - 2: x
-        for part in (made.train, made.test)
-        for name, x in zip(part.ids, part.x, strict=True)
-    }
+    return by_row(load(folder / "a.csv", features=None, **options))
 
 
 @pytest.mark.parametrize("pattern", ["{image_id}.png", "part_*/{image_id}.png", "*/{image_id}.png"])
@@ -855,11 +853,7 @@ def test_rows_without_an_image_are_missing(pairs, first, tmp_path):
         load(tmp_path / "a.parquet", features=None)
     made = load(tmp_path / "a.parquet", features=None, missing="drop")
     assert made.notes["rows_left_out"] == 2
-    found = {
-        int(name.removeprefix("row ")): x
-        for part in (made.train, made.test)
-        for name, x in zip(part.ids, part.x, strict=True)
-    }
+    found = by_row(made, 0)
     assert found.keys() == {*range(12)} - {first, 7}
     for row, x in found.items():
         np.testing.assert_array_equal(x, noise(row, 6, 5, 3))
