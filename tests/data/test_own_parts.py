@@ -11,7 +11,7 @@ from tests.data.test_own_folder import noise, write
 from tff_pcdd import data
 from tff_pcdd import settings as flat
 from tff_pcdd.data import DataConfig, DataError, partitions, sources
-from tff_pcdd.data.sources import _image_lists
+from tff_pcdd.data.sources import _users
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.planning import training_spec
 from tff_pcdd.report import partition
@@ -537,6 +537,6 @@ def test_shared_samples_are_kept_once():
     """Of clients of a federation of one's own, which may have samples in common."""
     rows = [np.array([1, 2, 5]), np.array([5, 7, 1])]
     examples = data.Examples(np.arange(9.0)[:, None], np.arange(9) % 3)
-    kept, own = _image_lists._gather(examples, rows)
+    kept, own = _users._gather(examples, rows)
     assert kept.x[:, 0].tolist() == [1, 2, 5, 7]
     assert [kept.x[indices, 0].tolist() for indices in own] == [[1, 2, 5], [5, 7, 1]]

@@ -382,7 +382,7 @@ def test_damaged_and_huge_archives(table, tmp_path, monkeypatch):
             load(path)
         assert "\n" not in str(caught.value)
     path.write_bytes(gzip.compress(bytes(10**6)))
-    monkeypatch.setattr("tff_pcdd.data.sources._image_lists.TABLE_BYTES", 10**5)
+    monkeypatch.setattr("tff_pcdd.data.sources._table_files.TABLE_BYTES", 10**5)
     with pytest.raises(DataError, match="has more than the 100000 bytes of a table"):
         load(path)
 

@@ -21,9 +21,9 @@ from tff_pcdd.data.federation import ClientIndices, Federation
 from tff_pcdd.data.sources import DatasetInfo, DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._arrays import OwnArrays
 from tff_pcdd.data.sources._columns import Columns
-from tff_pcdd.data.sources._image_lists import choose_users
 from tff_pcdd.data.sources._names import check_once, column_name, quoted
 from tff_pcdd.data.sources._own import MANY_CLASSES
+from tff_pcdd.data.sources._users import choose_users
 from tff_pcdd.errors import DataError
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.sources._cells import Cells, is_far, num_different, num_rounded
-from tff_pcdd.data.sources._image_lists import rows_of
 from tff_pcdd.data.sources._own import OwnSamples
+from tff_pcdd.data.sources._users import rows_of
 from tff_pcdd.errors import DataError
 
 # How columns of numbers are called that say who a sample is of.

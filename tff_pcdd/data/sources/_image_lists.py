@@ -7,22 +7,16 @@ broken images and images that are too large are reported when their batch is rea
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
-import gzip
-import io
 import os
 import pathlib
 import textwrap
 import unicodedata
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from tff_pcdd.data.checks import first_outside
-from tff_pcdd.data.federation import ClientIndices, Examples
 from tff_pcdd.data.input_spec import IMAGE_FILE, InputSpec
 from tff_pcdd.data.sources import (
     IMAGENET,
@@ -30,29 +24,14 @@ from tff_pcdd.data.sources import (
     DatasetInfo,
     DirectorySource,
     ImageSource,
-    LoadRequest,
 )
 from tff_pcdd.data.sources._places import check_file, is_within
-from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.errors import DataError
 from tff_pcdd.settings import option
 
 # The most bytes that a pixel takes in a file: four channels of 16 bits, not compressed. Headers and
 # metadata may take as much as a small image.
 _BYTES_PER_PIXEL, _METADATA = 8, 2**24
-
-# The most bytes of a table.
-TABLE_BYTES = 2**30
-
-# The bytes of a text that show whether it is UTF-16.
-_START = 1000
-
-# How files begin that are no texts, whatever they are called.
-_OTHERS = (
-    ((b"pk\x03\x04",), "an .xlsx file or another archive"),
-    ((b"\xd0\xcf\x11\xe0",), "an .xls file"),
-    ((b"par1",), "a parquet file"),
-    ((b"<!doctype", b"<html", b"<?xml"), "a web page or XML"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,72 +146,6 @@ def image_info(
     )
 
 
-def choose_users(
-    train: Examples,
-    test: Examples,
-    users: tuple[ClientIndices, ...],
-    request: LoadRequest,
-    place: str | os.PathLike,
-) -> tuple[Examples, Examples, tuple[ClientIndices, ...]]:
-    """Keeps as many users as are asked for, and only the samples that they hold.
-
-    A test set without users is kept whole.
-
-    Raises:
-        SettingError: if there are fewer users.
-    """
-    number = request.max_clients
-    if number is None:
-        return train, test, users
-    if number > len(users):
-        raise SettingError("max_clients", number, f"{place} has only {len(users)} users")
-    rng = np.random.default_rng(request.seed)
-    chosen = [users[i] for i in np.sort(rng.choice(len(users), number, replace=False))]
-    train, train_rows = _gather(train, [user.train for user in chosen])
-    test_rows = [user.test for user in chosen]
-    if any(user.test.size for user in users):
-        test, test_rows = _gather(test, test_rows)
-    names = [user.client_id for user in chosen]
-    return train, test, tuple(map(ClientIndices, names, train_rows, test_rows))
-
-
-def _gather(examples: Examples, rows: Sequence[np.ndarray]) -> tuple[Examples, list[np.ndarray]]:
-    """The samples in some rows, each once, and the new rows of each client."""
-    every = np.concatenate(rows)
-    kept = np.unique(every)
-    if len(kept) < len(every):
-        # Clients may share samples.
-        return examples.take(kept), [np.searchsorted(kept, own) for own in rows]
-    ends = np.cumsum([len(part) for part in rows])
-    return examples.take(every), np.split(np.arange(ends[-1]), ends[:-1])
-
-
-def by_user(train_users: Sequence[str], test_users: Sequence[str]) -> tuple[ClientIndices, ...]:
-    """The samples of each user, in the order of the names.
-
-    Args:
-        train_users: the user of each training sample.
-        test_users: the same for the test samples.
-    """
-    train, test, nothing = rows_of(train_users), rows_of(test_users), np.empty(0, np.int64)
-    return tuple(
-        ClientIndices(name, train.get(name, nothing), test.get(name, nothing))
-        for name in sorted({*train, *test})
-    )
-
-
-def rows_of(owners: npt.ArrayLike) -> dict[str, np.ndarray]:
-    """The positions of each owner's samples, in the order of the names.
-
-    Args:
-        owners: the owner of each sample, [n].
-    """
-    names, numbers = np.unique(np.asarray(owners), return_inverse=True)
-    order, sizes = np.argsort(numbers, kind="stable"), np.bincount(numbers)
-    # What is behind the last end is empty.
-    return dict(zip(names.tolist(), np.split(order, np.cumsum(sizes)), strict=False))
-
-
 def first_existing(root: pathlib.Path, names: Sequence[str]) -> pathlib.Path:
     """The first of these files or folders that exists.
 
@@ -243,40 +156,6 @@ def first_existing(root: pathlib.Path, names: Sequence[str]) -> pathlib.Path:
         if (root / name).exists():
             return root / name
     raise DataError(f"{root} holds no {' or '.join(names)}")
-
-
-def read_text(path: pathlib.Path) -> str:
-    """The text of a file: UTF-8, or UTF-16 with a byte order mark; perhaps compressed (.gz).
-
-    Raises:
-        DataError: if it cannot be read, or is no text; names the file.
-    """
-    check_file(path, max_bytes=TABLE_BYTES, limit="the size of a table")
-    try:
-        content = path.read_bytes()
-        if path.name.lower().endswith(".gz"):
-            with gzip.open(io.BytesIO(content)) as file:
-                content = file.read(TABLE_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    if len(content) > TABLE_BYTES:
-        raise DataError(f"{path} has more than the {TABLE_BYTES} bytes of a table")
-    start = content[:_START]
-    for magics, what in _OTHERS:
-        if start.lstrip().lower().startswith(magics):
-            raise DataError(f"{path} is {what}, not a text with a line for each sample")
-    # Spreadsheets write UTF-16 with a mark; that of UTF-32 begins with the same bytes.
-    has_mark = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    codec = "utf-16" if has_mark and start[2:4] != bytes(2) else "utf-8-sig"
-    # Every second byte of UTF-16 is zero where its text is English.
-    if codec != "utf-16" and start.count(0) > len(start) // 4:
-        raise DataError(f"{path} is UTF-16 or no text; save the file as UTF-8")
-    try:
-        return content.decode(codec)
-    except UnicodeDecodeError as error:
-        line = content[: error.start].decode(codec, "ignore").count("\n") + 1
-        name = codec.removesuffix("-sig").upper()
-        raise DataError(f"{path}: line {line} is not {name}; save the file as UTF-8") from error
 
 
 def _as_stored(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import gzip
 import io
 import itertools
 import json
 import pathlib
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.sources._columns import Columns
-from tff_pcdd.data.sources._image_lists import TABLE_BYTES, read_text
 from tff_pcdd.data.sources._names import check_once, column_name
 from tff_pcdd.data.sources._places import check_file, reason_of
 from tff_pcdd.data.sources._sheets import Marks, read_marks
@@ -23,6 +25,20 @@ from tff_pcdd.text import plural
 
 PARQUET, XLSX = ".parquet", ".xlsx"
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".csv.gz", ".tsv.gz", PARQUET, XLSX)
+
+# The most bytes of a table.
+TABLE_BYTES = 2**30
+
+# The bytes of a text that show whether it is UTF-16.
+_START = 1000
+
+# How files begin that are no texts, whatever they are called.
+_OTHERS = (
+    ((b"pk\x03\x04",), "an .xlsx file or another archive"),
+    ((b"\xd0\xcf\x11\xe0",), "an .xls file"),
+    ((b"par1",), "a parquet file"),
+    ((b"<!doctype", b"<html", b"<?xml"), "a web page or XML"),
+)
 
 # The first line of a csv file by which Excel says what separates cells.
 _SEPARATOR = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
@@ -75,6 +91,40 @@ def read_table(path: pathlib.Path, needed: Sequence[str]) -> Columns:
 
 
 # Texts.
+
+
+def read_text(path: pathlib.Path) -> str:
+    """The text of a file: UTF-8, or UTF-16 with a byte order mark; perhaps compressed (.gz).
+
+    Raises:
+        DataError: if it cannot be read, or is no text; names the file.
+    """
+    check_file(path, max_bytes=TABLE_BYTES, limit="the size of a table")
+    try:
+        content = path.read_bytes()
+        if path.name.lower().endswith(".gz"):
+            with gzip.open(io.BytesIO(content)) as file:
+                content = file.read(TABLE_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    if len(content) > TABLE_BYTES:
+        raise DataError(f"{path} has more than the {TABLE_BYTES} bytes of a table")
+    start = content[:_START]
+    for magics, what in _OTHERS:
+        if start.lstrip().lower().startswith(magics):
+            raise DataError(f"{path} is {what}, not a text with a line for each sample")
+    # Spreadsheets write UTF-16 with a mark; that of UTF-32 begins with the same bytes.
+    has_mark = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    codec = "utf-16" if has_mark and start[2:4] != bytes(2) else "utf-8-sig"
+    # Every second byte of UTF-16 is zero where its text is English.
+    if codec != "utf-16" and start.count(0) > len(start) // 4:
+        raise DataError(f"{path} is UTF-16 or no text; save the file as UTF-8")
+    try:
+        return content.decode(codec)
+    except UnicodeDecodeError as error:
+        line = content[: error.start].decode(codec, "ignore").count("\n") + 1
+        name = codec.removesuffix("-sig").upper()
+        raise DataError(f"{path}: line {line} is not {name}; save the file as UTF-8") from error
 
 
 def _read_csv(path: pathlib.Path) -> Columns:

@@ -14,14 +14,9 @@ import numpy as np
 
 from tff_pcdd.data.federation import ClientIndices, Examples
 from tff_pcdd.data.sources import LoadRequest, PooledData, register
-from tff_pcdd.data.sources._image_lists import (
-    ImageListSource,
-    by_user,
-    choose_users,
-    first_existing,
-    image_info,
-)
+from tff_pcdd.data.sources._image_lists import ImageListSource, first_existing, image_info
 from tff_pcdd.data.sources._table_files import read_table
+from tff_pcdd.data.sources._users import by_user, choose_users
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
 

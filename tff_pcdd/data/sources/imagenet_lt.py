@@ -10,12 +10,8 @@ import dataclasses
 
 from tff_pcdd.data.federation import Examples
 from tff_pcdd.data.sources import LoadRequest, PooledData, register
-from tff_pcdd.data.sources._image_lists import (
-    ImageListSource,
-    first_existing,
-    image_info,
-    read_text,
-)
+from tff_pcdd.data.sources._image_lists import ImageListSource, first_existing, image_info
+from tff_pcdd.data.sources._table_files import read_text
 from tff_pcdd.errors import DataError
 
 

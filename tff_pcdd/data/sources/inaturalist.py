@@ -18,14 +18,9 @@ import numpy as np
 
 from tff_pcdd.data.federation import Examples
 from tff_pcdd.data.sources import LoadRequest, PooledData, register
-from tff_pcdd.data.sources._image_lists import (
-    ImageListSource,
-    by_user,
-    choose_users,
-    describe_missing,
-    image_info,
-)
+from tff_pcdd.data.sources._image_lists import ImageListSource, describe_missing, image_info
 from tff_pcdd.data.sources._table_files import read_table
+from tff_pcdd.data.sources._users import by_user, choose_users
 from tff_pcdd.errors import DataError
 
 _SUFFIXES = (".jpg", ".jpeg", ".png")
