@@ -10,16 +10,14 @@ import itertools
 import json
 import pathlib
 import re
-import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._names import check_once, column_name
 from tff_pcdd.data.sources._places import check_file, reason_of
-from tff_pcdd.data.sources._sheets import Marks, read_marks
+from tff_pcdd.data.sources._sheets import read_sheet
 from tff_pcdd.errors import DataError
 from tff_pcdd.text import plural
 
@@ -66,7 +64,9 @@ def read_file(path: pathlib.Path) -> Columns:
     name = path.name.lower()
     if name.endswith(PARQUET):
         return _read_parquet(path)
-    return _read_xlsx(path) if name.endswith(XLSX) else _read_csv(path)
+    if name.endswith(XLSX):
+        return _columns(path, *read_sheet(path, TABLE_BYTES))
+    return _read_csv(path)
 
 
 def read_table(path: pathlib.Path, needed: Sequence[str]) -> Columns:
@@ -193,121 +193,6 @@ def _columns(
     check_once([names[index] for index in used], "column", str(path))
     columns = {names[index]: [row[index] for row in rows.values()] for index in used}
     return Columns(str(path), columns, list(rows), delimiter)
-
-
-# Excel.
-
-
-def _read_xlsx(path: pathlib.Path) -> Columns:
-    """The columns of the first sheet of a workbook that is not hidden."""
-    check_file(path, max_bytes=TABLE_BYTES, limit="the size of a table")
-    try:
-        import openpyxl
-    except ImportError:
-        raise DataError(
-            f"{path}: reading .xlsx needs openpyxl (the extra xlsx), which is not installed; or "
-            "save the table as .csv"
-        ) from None
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        if size > TABLE_BYTES:
-            raise DataError(f"{path} has more than the {TABLE_BYTES} bytes of a table")
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        sheets = book.worksheets
-        shown = (number for number, each in enumerate(sheets) if each.sheet_state == "visible")
-        sheet = sheets[first := next(shown, 0)]
-        # Some programs write wrong dimensions, by which cells would be left out.
-        sheet.reset_dimensions()
-        cells: list[list[Any]] = []
-        empty_texts: set[tuple[int, int]] = set()
-        for number, row in enumerate(sheet.iter_rows(), 1):
-            cells.append([cell.value for cell in row])
-            # Only cells of formulas whose value is an empty text keep this type.
-            columns = [index for index, cell in enumerate(row) if cell.data_type == "str"]
-            empty_texts.update((number, index) for index in columns)
-        with zipfile.ZipFile(path) as archive:
-            marks = read_marks(archive, sheet._worksheet_path)
-        formulas = openpyxl.load_workbook(path, read_only=True).worksheets[first]
-        formulas.reset_dimensions()
-        written = list(formulas.iter_rows(values_only=True))
-    except DataError:
-        raise
-    # A damaged workbook raises errors of the archive, of XML, and of its own.
-    except Exception as error:
-        raise DataError(f"{path} cannot be read as an .xlsx file: {reason_of(error)}") from error
-    if len(sheets) > 1:
-        hidden = " that is not hidden" if first else ""
-        warn(f"{path}: only the first of {len(sheets)} sheets{hidden} is read, {sheet.title!r:.40}")
-    width = max(map(len, cells), default=0)
-    rows = {
-        number: [*row, *[None] * (width - len(row))]
-        for number, row in enumerate(cells, 1)
-        if any(cell is not None for cell in row)
-    }
-    if not rows:
-        return Columns(str(path), {})
-    top = min(rows)
-    header = rows.pop(top)
-    # Columns that are empty only have a format.
-    used = [
-        index
-        for index in range(width)
-        if header[index] is not None or any(row[index] is not None for row in rows.values())
-    ]
-    # Files that only a program has written hold formulas without their values.
-    for number, row in rows.items():
-        for index, formula in enumerate(written[number - 1]):
-            is_lacking = row[index] is None and (number, index) not in empty_texts
-            if is_lacking and formula is not None:
-                raise DataError(
-                    f"{path}, row {number}: the cell of column {header[index]!r} is the formula "
-                    f"{formula!s:.40} without its value; open and save the file in a spreadsheet"
-                )
-    _fill_merged(path, rows, marks, top)
-    if filtered := [number for number in rows if number in marks.hidden_rows]:
-        warn(
-            f"{path}: {plural(len(filtered), 'row')} that a filter or the like hides, such as row "
-            f"{filtered[0]}, {'is' if len(filtered) == 1 else 'are'} read like all others; delete "
-            "what does not belong to the data"
-        )
-    concealed = [
-        str(header[index])
-        for index in used
-        if any(first <= index + 1 <= last for first, last in marks.hidden_columns)
-    ]
-    if concealed:
-        warn(
-            f"{path}: {listed('column', concealed)} {'is' if len(concealed) == 1 else 'are'} "
-            f"hidden, and {'is' if len(concealed) == 1 else 'are'} read like all others"
-        )
-    chosen = {number: [row[index] for index in used] for number, row in rows.items()}
-    return _columns(path, [header[index] for index in used], chosen)
-
-
-def _fill_merged(
-    path: pathlib.Path, rows: Mapping[int, list[Any]], marks: Marks, header: int
-) -> None:
-    """Gives the value of cells that are merged with those below to all of their rows."""
-    filled, end = 0, max(rows, default=0)
-    done = (0, 0)
-    for first, last, column in sorted(marks.merged, key=lambda each: (each[2], each)):
-        # A name of a column is no value of rows below it. In damaged files, ranges overlap.
-        if first <= header or (column, first) <= done or column > len(rows.get(first, ())):
-            continue
-        done = (column, last)
-        value = rows[first][column - 1]
-        if value is None:
-            continue
-        for number in range(first + 1, min(last, end) + 1):
-            if number in rows and rows[number][column - 1] is None:
-                rows[number][column - 1] = value
-                filled += 1
-    if filled:
-        warn(
-            f"{path}: {plural(filled, 'cell')} merged with one above, without a value of their "
-            "own, get its value"
-        )
 
 
 # Parquet.
