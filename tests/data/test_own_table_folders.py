@@ -16,14 +16,12 @@ N = 8
 # Three hospitals, whose files have the same columns in another order; by hand, so that a sample's
 # age says which row of which hospital it is.
 AGES = {"hospital_a": range(20, 28), "hospital_b": range(30, 38), "hospital_c": range(40, 48)}
-HALVES = {age: age + 0.5 for ages in AGES.values() for age in ages}
 LABELS = ["ill", "well"] * (N // 2)
 
 
 def table(name, **columns):
-    ages = list(AGES[name])
-    made = {"age": ages, "bmi": [HALVES[age] for age in ages], "label": LABELS, **columns}
-    return pd.DataFrame(made)
+    bmi = [age + 0.5 for age in AGES[name]]
+    return pd.DataFrame({"age": list(AGES[name]), "bmi": bmi, "label": LABELS, **columns})
 
 
 @pytest.fixture
@@ -99,9 +97,7 @@ def test_sites_of_a_column_and_no_sites(folder):
     table("hospital_c", site="Zug").to_excel(folder / "hospital_a.xlsx", index=False)
     # Two files of the same name are no two sites, but may be parts of a table.
     assert load(folder).client_ids == ("Jena", "Ulm", "Zug")
-    named = {"partition": "iid", "num_clients": 2}
-    options = {"data_dir": str(folder), "feature_columns": "age,bmi", "site_column": "none"}
-    made = data.load_federation("table", **named, **options)
+    made = load(folder, "iid", num_clients=2, site_column="none")
     assert (made.num_clients, len(made.train) + len(made.test)) == (2, 3 * N)
     with unusable(
         f"{folder}: hospital_a.csv and hospital_a.xlsx would both be the site 'hospital_a'; rename "
