@@ -274,22 +274,6 @@ def test_validation_samples_of_ones_own_are_used_as_such(visits, tmp_path):
     assert len(held) == 50
 
 
-def test_a_validation_part_in_folders(tmp_path):
-    number = 0
-    for part, count in (("Training", 6), ("Validation", 3), ("Testing", 2)):
-        for site in ("Graz", "Linz"):
-            for label in ("cat", "dog"):
-                for _ in range(count):
-                    write(tmp_path / part / site / label / f"{number}.png", noise(number, 4, 4, 3))
-                    number += 1
-    made = data.from_folder(tmp_path)
-    assert [len(c.train) for c in made.clients] == [12, 12]
-    assert [len(c.validation) for c in made.clients] == [6, 6]
-    assert [len(c.test) for c in made.clients] == [4, 4]
-    names = made.train.ids[np.concatenate([c.validation for c in made.clients])]
-    assert {name.split("/")[0] for name in names} == {"Validation"}
-
-
 def test_a_registered_federation_keeps_its_validation_samples(visits, own_components):
     parts = np.array(["train", "train", "val", "test"])[np.arange(200) % 4]
     made = data.from_dataframe(

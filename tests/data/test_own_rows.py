@@ -592,19 +592,7 @@ def test_a_column_that_gives_the_answer_away_with_exceptions(
     assert warned or "follows from" not in warnings_again.text
 
 
-# Parts.
-
-
-@pytest.mark.parametrize("names", [("Training", "TESTING"), ("trn", "tst"), ("train_set", "Test")])
-def test_spellings_of_parts(names, table):
-    table["split"] = np.where(np.arange(60) % 3 == 0, names[1], names[0])
-    made = load(table)
-    assert (len(made.train), len(made.test)) == (40, 20)
-
-
-def test_a_setting_that_does_not_exist(table):
-    with refuses("missing", "choose one of refuse, drop, keep"):
-        load(table, missing="guess")
+# Columns of all kinds.
 
 
 def test_numbers_are_columns_of_a_data_frame():
@@ -723,12 +711,6 @@ def test_sites_with_other_classes_or_ages_have_no_other_unit(warnings_again):
     table = pd.DataFrame({"age": ages, "label": np.arange(150) % 2, "site": table["site"]})
     data.from_dataframe(table, features=["age"])
     assert "units" not in warnings_again.text
-
-
-def test_texts_under_other_names_are_refused(table):
-    table["ward"] = ["P1", "P2", "P3"] * 20
-    with pytest.raises(DataError, match=r"'P1' in column 'ward' is not a finite number"):
-        data.from_dataframe(table, features="all")
 
 
 def test_categories_that_are_alike_are_named(table, warnings_again):

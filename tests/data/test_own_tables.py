@@ -199,11 +199,6 @@ def test_tables_that_cannot_be_used(tmp_path, text, message):
     refused(tmp_path / "a.csv", message)
 
 
-def test_blank_rows_of_numbers_count(tmp_path):
-    (tmp_path / "a.csv").write_text("age,label,site\n\n50,1,a\n\nold,2,a\n")
-    refused(tmp_path / "a.csv", "row 5: 'old' in column 'age'", feature_columns="age")
-
-
 @pytest.mark.parametrize("separator", ",;")
 def test_rows_of_empty_cells_are_none(separator, tmp_path):
     """Spreadsheets write them below a table whose cells once had values, or have formats."""
@@ -242,10 +237,6 @@ def test_the_unicode_text_of_spreadsheets(mark, name, tmp_path):
     refused(tmp_path / "a.csv", "a.csv: line 10 is not UTF-16; save the file as UTF-8")
     (tmp_path / "a.csv").write_bytes("\n".join(lines).encode("utf-32"))
     refused(tmp_path / "a.csv", "a.csv is UTF-16 or no text; save the file as UTF-8")
-
-
-def test_missing_features_are_named(features):
-    refused(features, "column 'weight' is missing, there are age, bmi", feature_columns="weight")
 
 
 def test_the_fingerprint_counts_the_columns(features):

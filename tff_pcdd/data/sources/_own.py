@@ -63,8 +63,8 @@ def part_of(name: str) -> str | None:
     """The part that a name stands for: train, test or val; None if it stands for none.
 
     Example:
-        >>> part_of("Training"), part_of("VALID"), part_of("test data"), part_of("Berlin")
-        ('train', 'val', 'test', None)
+        >>> [part_of(name) for name in ("Training", "VALID", "tst", "test data", "Berlin")]
+        ['train', 'val', 'test', 'test', None]
     """
     plain = re.sub(r"[\s_-]*(set|data|images|split)$", "", name.strip().casefold())
     return _SPELLINGS.get(plain)

@@ -84,15 +84,15 @@ def read_folder(folder: pathlib.Path, site_column: str | None) -> Columns:
         # Caches of Hugging Face consist of links.
         check_file(path, within=None if path.name.endswith(PARQUET) else folder)
     tables = list(map(read_file, paths))
+    for table in tables:
+        if not table.names:
+            raise DataError(f"{table.place}: the table is empty")
     parts = _parts(folder, paths)
     if any(parts):
         tables = [
             table if _SPLIT in table else table.with_constant(_SPLIT, part)
             for table, part in zip(tables, parts, strict=True)
         ]
-    for table in tables:
-        if not table.names:
-            raise DataError(f"{table.place}: the table is empty")
     _check_alike(folder, tables)
     if site_column is None or any(parts) or _resembles(site_column, tables[0].names):
         return _Joined(str(folder), tables)
@@ -189,27 +189,22 @@ def _check_alike(folder: pathlib.Path, tables: Sequence[Columns]) -> None:
     """Refuses tables with different columns, or with different names of classes."""
     files = [os.path.relpath(table.place, folder) for table in tables]
     names = list(dict.fromkeys(name for table in tables for name in table.names))
-    found = []
-    differing = []
+    found: dict[str, str] = {}
     for name in names:
         has = [file for file, table in zip(files, tables, strict=True) if name in table.names]
         lacks = [file for file in files if file not in has]
         if lacks:
-            differing.append(name)
-            rarely = len(has) <= len(lacks)
-            found.append(
-                f"column {name!r:.40} is {'only' if rarely else 'not'} in "
-                f"{listed('file', has if rarely else lacks)}"
-            )
+            where, some = ("only", has) if len(has) <= len(lacks) else ("not", lacks)
+            found[name] = f"column {name!r:.40} is {where} in {listed('file', some)}"
     if found:
         alike = [
             f"{one!r:.40} and {other!r:.40} differ only in case, blanks or the like"
-            for one, other in similar(differing)
+            for one, other in similar(list(found))
         ]
         more = [f"{len(found) - _MOST_NAMED} more columns"] if len(found) > _MOST_NAMED else []
         raise DataError(
             f"{folder}: the files have different columns: "
-            f"{', '.join([*found[:_MOST_NAMED], *more])}; "
+            f"{', '.join([*list(found.values())[:_MOST_NAMED], *more])}; "
             f"{'; '.join([*alike[:_MOST_NAMED], 'give all files the same columns'])}"
         )
     for table in tables:
