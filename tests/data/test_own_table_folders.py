@@ -178,6 +178,12 @@ def test_files_without_rows_are_refused(folder):
         (folder / "hospital_d.csv").write_text(content)
         with unusable("hospital_d.csv: the table is empty"):
             load(folder)
+    for path in folder.glob("hospital_*"):
+        path.unlink()
+    table("hospital_a", site="Jena").to_csv(folder / "train.csv", index=False)
+    (folder / "test.csv").write_text("")
+    with unusable("test.csv: the table is empty"):
+        load(folder)
 
 
 def test_files_that_may_be_tables_are_named(folder, warnings_again):
