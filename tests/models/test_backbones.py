@@ -157,10 +157,15 @@ def test_networks_that_are_about_to_be_assigned_stay_empty():
 @pytest.mark.parametrize(
     ("name", "shape", "options", "reason"),
     [
-        ("lstm", (32, 32, 3), {}, "needs text; the data are images of 32×32×3"),
-        ("mlp", (80,), {"vocabulary_size": 81}, "needs images .* 80 characters"),
-        ("simple_cnn", (80,), {"vocabulary_size": 81}, "needs images .*80"),
-        ("resnet34", (80,), {}, "needs images .*80"),
+        ("lstm", (32, 32, 3), {}, "data are images of 32×32×3, which need .* or simple_cnn or"),
+        ("lstm", (60,), {}, "the data are vectors of 60 numbers, which need linear or mlp$"),
+        (
+            "mlp",
+            (80,),
+            {"vocabulary_size": 81},
+            "needs images .* texts of 80 characters need lstm$",
+        ),
+        ("resnet34", (80,), {}, "needs images .* vectors of 80 numbers need linear or mlp$"),
         ("alexnet", (32, 32, 3), {}, "choose one of .*resnet18.*simple_cnn"),
         ("simple_cnn", (3, 8, 1), {}, "needs images of at least 4×4 .* 8, 1"),
         ("resnet18", (7, 32, 3), {}, "needs images of at least 8×8 .* 32, 3"),

@@ -136,6 +136,12 @@ def test_a_configuration_is_shown_by_what_differs_from_the_defaults():
     assert "projection_dim=7" in repr(config.with_settings(projection_dim=7))
 
 
+@pytest.mark.parametrize("dataset", ["sent140", "shakespeare", "tff_shakespeare"])
+def test_texts_suggest_a_backbone_for_texts(dataset):
+    config = ExperimentConfig.from_settings(dataset=dataset, data_dir="/not/there")
+    assert config.model.backbone.name == "lstm"
+
+
 def test_a_configuration_shows_defaults_in_place_of_what_its_data_suggest():
     own = {"dataset": "table", "data_dir": "x.csv", "feature_columns": "all"}
     config = ExperimentConfig.from_settings(**own, partition="class", model="simple_cnn")

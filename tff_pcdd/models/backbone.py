@@ -174,16 +174,10 @@ class ImageBackbone(Backbone):
     def _make(
         self, input_shape: tuple[int, ...], projection_dim: int, vocabulary_size: int | None
     ) -> tf.keras.Model:
-        if vocabulary_size is None and len(input_shape) == 1:
-            if not self.accepts_vectors:
-                fit = [n for n, cls in registry.classes().items() if _takes_vectors(cls)]
-                reason = (
-                    f"needs images as input; vectors of {input_shape[0]} numbers need "
-                    f"{' or '.join(fit)}"
-                )
-                raise SettingError(registry.setting, self.name, reason)
-        elif vocabulary_size is not None or len(input_shape) == 1:
-            reason = f"needs images as input; the data are text of {input_shape[0]} characters"
+        is_text = vocabulary_size is not None
+        if is_text or (len(input_shape) == 1 and not self.accepts_vectors):
+            shape, fitting = _described(input_shape, is_text=is_text)
+            reason = f"needs images as input; {shape} need {fitting}"
             raise SettingError(registry.setting, self.name, reason)
         side = self.min_side
         if side > 1 and (len(input_shape) != 3 or min(input_shape[:2]) < side):
@@ -214,7 +208,8 @@ class TextBackbone(Backbone):
         self, input_shape: tuple[int, ...], projection_dim: int, vocabulary_size: int | None
     ) -> tf.keras.Model:
         if vocabulary_size is None:
-            reason = f"needs text; the data are images of {'×'.join(map(str, input_shape))}"
+            shape, fitting = _described(input_shape, is_text=False)
+            reason = f"needs text; the data are {shape}, which need {fitting}"
             raise SettingError(registry.setting, self.name, reason)
         return self.network(input_shape, projection_dim, vocabulary_size)
 
@@ -268,5 +263,15 @@ def _starting_from(values: Sequence[np.ndarray | None]) -> Iterator[None]:
         yield
 
 
-def _takes_vectors(backbone: type[Backbone]) -> bool:
-    return issubclass(backbone, ImageBackbone) and backbone.accepts_vectors
+def _described(input_shape: tuple[int, ...], *, is_text: bool) -> tuple[str, str]:
+    """Inputs in words, and the names of the backbones that take them."""
+    base = TextBackbone if is_text else ImageBackbone
+    fitting = {n: cls for n, cls in registry.classes().items() if issubclass(cls, base)}
+    if is_text:
+        shape = f"texts of {input_shape[0]} characters"
+    elif len(input_shape) > 1:
+        shape = f"images of {'×'.join(map(str, input_shape))}"
+    else:
+        shape = f"vectors of {input_shape[0]} numbers"
+        fitting = {n: cls for n, cls in fitting.items() if getattr(cls, "accepts_vectors", False)}
+    return shape, " or ".join(fitting)

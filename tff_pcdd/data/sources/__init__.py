@@ -195,6 +195,9 @@ class TextSource(DataSource):
         """The input spec for ids of type `dtype`, "uint8" or "int32"."""
         return InputSpec(TEXT, self.info.shape, dtype, vocabulary=self.info.vocabulary)
 
+    def suggested_model(self) -> dict[str, str]:
+        return {"model": "lstm"}
+
     def input_spec(self) -> InputSpec:
         return self.text_spec()
 
