@@ -147,6 +147,14 @@ def test_other_inputs_are_refused():
     config.check_inputs(support.SPEC)
 
 
+def test_known_inputs_are_refused_before_data_are_read():
+    config = ExperimentConfig.from_settings(
+        algorithm="fedyoyo", dataset="shakespeare", data_dir="/not/there"
+    )
+    with refuses("algorithm", "inputs are of kind text; choose another method"):
+        config.check_data()
+
+
 def test_clients_send_numbers_of_all_their_batches():
     """Features are without the class means of all batches, and each batch adds its numbers."""
     spec = support.training_spec("fedyoyo", statistics=False)

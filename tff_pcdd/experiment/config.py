@@ -349,8 +349,11 @@ class ExperimentConfig:
         Not done on construction, because a federation given in Python replaces these data.
 
         Raises:
-            SettingError: there are too few clients, or no held-out samples for early stopping.
+            SettingError: there are too few clients, or no held-out samples for early stopping, or
+                the method cannot train on such inputs.
         """
+        if self.data.source.inputs_are_known:
+            self.check_inputs(self.data.source.input_spec())
         num_clients = self.data.partition.known_clients()
         if num_clients is not None and self.training.clients_per_round > num_clients:
             raise SettingError(
@@ -480,7 +483,9 @@ class ExperimentConfig:
         """
         if self.method.needs_images and spec.kind not in (IMAGE, IMAGE_FILE):
             raise SettingError(
-                "algorithm", self.algorithm, f"augments images, and inputs are of kind {spec.kind}"
+                "algorithm",
+                self.algorithm,
+                f"augments images, and inputs are of kind {spec.kind}; choose another method",
             )
 
     @classmethod
