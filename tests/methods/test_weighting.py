@@ -22,6 +22,7 @@ UNIFORM = [
     "feddc_prototypes",
     "feddyn",
     "feddyn_prototypes",
+    "fedproto",
     "fedrep",
     "ratioloss",
     "scaffold",

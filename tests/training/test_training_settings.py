@@ -200,6 +200,14 @@ def test_sampling_by_samples():
     assert pairs == {(0, 1), (0, 2), (1, 2)}
 
 
+def test_means_of_equal_weights_do_not_count_samples_twice():
+    """FedProto's server averages the clients' prototypes, each client counted once."""
+    settings = {"cohort_sampling": "samples", "clients_per_round": 3}
+    assert config(algorithm="fedproto", **settings).method.weighting == "uniform"
+    with refuses("cohort_sampling", "set client_weighting=uniform"):
+        config(algorithm="fedproto", client_weighting="samples", **settings)
+
+
 def test_sampling_needs_enough_clients_with_samples():
     cohorts.check_sampling("samples", [1, 0, 2], 2)
     cohorts.check_sampling("uniform", [1, 0, 2], 3)

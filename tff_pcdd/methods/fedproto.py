@@ -48,6 +48,7 @@ class FedProto(AlignedMethod):
 
     name = "fedproto"
     has_global_model = False
+    published_weighting = "uniform"
     tuning: ClassVar = {"distance_weight": (0.1, 1.0, 4.0)}
 
     distance_weight: float = option(
