@@ -78,7 +78,8 @@ def written(request, tmp_path_factory):
         model = global_model(simulation)
     spec, test = federation.input_spec, federation.test
     answers = model.answer(data.normalize(test.x, spec))["probabilities"].numpy()
-    saved_model.write(model, directory / "saved")
+    ranges = columns.ranges(spec, federation.train.x)
+    saved_model.write(model, directory / "saved", ranges)
     keras_file.write(model, directory)
     columns.write(spec, directory)
     if kind != "far":
@@ -157,6 +158,34 @@ def test_saved_models_take_columns_by_name_and_in_order(written):
     one = {**given, "blood_pressure": given["blood_pressure"][:1]}
     with pytest.raises(tf.errors.InvalidArgumentError):
         named(**one)
+
+
+def test_saved_models_name_columns_beyond_what_was_seen_in_training(written):
+    signatures = tf.saved_model.load(str(written.directory / "saved")).signatures
+    given = by_name(written, INPUTS)
+    beyond, within = given["column_class"].numpy(), given["column_self"].numpy()
+    beyond[:2], beyond[2:], within[:] = (1e6, -1e6), 100, 100
+    given |= {"column_class": tf.constant(beyond), "column_self": tf.constant(within)}
+    expected = [[] for _ in range(len(written.rows))]
+    for name in FEATURES[written.kind]:
+        if name in ("pain", "stage"):
+            continue
+        seen = pd.Series(numbers_of(written.train[name])).replace(-9, np.nan)
+        for row, value in enumerate(given[INPUTS[name]].numpy()):
+            # A missing number is replaced by one that was seen.
+            if value != -9 and (value < seen.min() or value > seen.max()):
+                expected[row].append(name)
+    assert expected[0][-1] == expected[1][-1] == "class" and not all(expected)
+    answer = signatures["serving_columns"](**given)["out_of_range"].numpy()
+    assert [names.decode() for names in answer] == [", ".join(names) for names in expected]
+    features = in_order(written)
+    features[:, [FEATURES[written.kind].index(name) for name in ("self", "class")]] = np.stack(
+        [within, beyond], axis=1
+    )
+    again = signatures["serving_default"](tf.constant(features))["out_of_range"]
+    assert again.numpy().tolist() == answer.tolist()
+    empty = {name: values[:0] for name, values in given.items()}
+    assert signatures["serving_columns"](**empty)["out_of_range"].shape == (0,)
 
 
 def test_keras_files_take_columns_too(written):

@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tff_pcdd import files
 from tff_pcdd.data import InputSpec
 from tff_pcdd.data.encoding import Column
@@ -92,6 +94,23 @@ def _described(spec: InputSpec) -> Iterator[dict[str, Any]]:
             values["replacement"] = column.fill
         yield {**values, "missing_values": list(column.missing)}
         start += len(column.features)
+
+
+def ranges(spec: InputSpec, x: np.ndarray) -> dict[str, tuple[np.float32, np.float32]]:
+    """The least and the greatest number of each column of numbers, without its offset.
+
+    Args:
+        spec: the inputs.
+        x: the stored inputs of the training samples, [n, numbers]; no range is known without any.
+    """
+    found = {}
+    start = 0
+    for column in spec.columns or ():
+        if column.categories is None and len(x):
+            # Missing numbers have been replaced by numbers within the range.
+            found[column.name] = x[:, start].min(), x[:, start].max()
+        start += len(column.features)
+    return found
 
 
 def write(spec: InputSpec, directory: Path) -> None:

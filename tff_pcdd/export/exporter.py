@@ -269,7 +269,8 @@ def _write(
         model = dataclasses.replace(model, temperature=calibration.temperature)
     with directory.version(folder, accuracies[""]) as path:
         if "saved_model" in options.formats():
-            saved_model.write(model, path)
+            seen = columns.ranges(model.input_spec, simulation.federation.training_examples().x)
+            saved_model.write(model, path, seen)
         if "keras" in options.formats():
             keras_file.write(model, path)
         if "tflite" in options.formats():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -90,6 +90,31 @@ def from_columns(columns: Sequence[tf.Tensor], spec: InputSpec) -> tf.Tensor:
         for block in encoded(values, column)
     ]
     return transforms.normalize(tf.concat(blocks, axis=1), spec)
+
+
+def out_of_range(
+    columns: Sequence[tf.Tensor],
+    ranges: Mapping[str, tuple[np.float32, np.float32]],
+    spec: InputSpec,
+) -> tf.Tensor:
+    """The columns whose numbers lie outside of what was seen in training, of each row.
+
+    Args:
+        columns: as in `from_columns`. A missing number is replaced, and lies within the range.
+        ranges: from `columns.ranges`.
+        spec: specification of the stored inputs, with columns.
+
+    Returns:
+        Strings [batch]: names, separated by commas; empty if all numbers are within their ranges.
+    """
+    outside = []
+    for values, column in zip(columns, spec.columns or (), strict=True):
+        if column.name in ranges:
+            (least, greatest), number = ranges[column.name], encoded(values, column)[0][:, 0]
+            outside.append((number < least) | (number > greatest))
+    flags = tf.stack(outside, axis=1)
+    names = tf.broadcast_to(tf.constant([*ranges]), tf.shape(flags))
+    return tf.strings.reduce_join(tf.ragged.boolean_mask(names, flags), axis=1, separator=", ")
 
 
 def encoded(values: tf.Tensor, column: encoding.Column) -> list[tf.Tensor]:

@@ -315,12 +315,13 @@ def _inputs(spec: data.InputSpec, x: np.ndarray) -> Iterator[str]:
     yield "deviations are those of the training samples of all sites, after missing numbers were"
     yield f"replaced; programs find them in `{columns.FILE}`. Answers to numbers below the least or"
     yield "above the greatest one of these samples are guesses; often, they are in other units."
+    yield "`out_of_range` of a SavedModel's answer names the columns of such numbers."
     yield ""
     names = ("column", "input", "values", "mean", "standard deviation", "least", "greatest")
-    ranges = _ranges(spec, x)
+    limits = _limits(spec, x)
     yield _table(
         (*names, "if missing"),
-        (_row(column, ranges.get(column["name"], ("", ""))) for column in described[:_COLUMNS]),
+        (_row(column, limits.get(column["name"], ("", ""))) for column in described[:_COLUMNS]),
     )
     if len(described) > _COLUMNS:
         yield ""
@@ -341,22 +342,17 @@ def _inputs(spec: data.InputSpec, x: np.ndarray) -> Iterator[str]:
         yield ""
 
 
-def _ranges(spec: data.InputSpec, x: np.ndarray) -> dict[str, tuple[str, str]]:
+def _limits(spec: data.InputSpec, x: np.ndarray) -> dict[str, tuple[str, ...]]:
     """The least and the greatest number of each column of numbers, in the table's units."""
-    found: dict[str, tuple[str, str]] = {}
-    start = 0
-    for column in spec.columns or ():
-        if column.categories is None and len(x):
-            # Missing numbers have been replaced by numbers within the range.
-            values = x[:, start]
-            low, high = (float(limit) + column.offset for limit in (values.min(), values.max()))
-            digits = 10 if column.offset else 6
-            found[column.name] = f"{low:.{digits}g}", f"{high:.{digits}g}"
-        start += len(column.features)
+    offsets = {column.name: column.offset for column in spec.columns or ()}
+    found = {}
+    for name, limits in columns.ranges(spec, x).items():
+        digits = 10 if offsets[name] else 6
+        found[name] = tuple(f"{float(limit) + offsets[name]:.{digits}g}" for limit in limits)
     return found
 
 
-def _row(column: Mapping[str, Any], limits: tuple[str, str]) -> tuple[str, ...]:
+def _row(column: Mapping[str, Any], limits: tuple[str, ...]) -> tuple[str, ...]:
     """The line of a column in the table of inputs; `limits` are those of its numbers."""
     name, value = column["name"], "numbers"
     if column["type"] == "category":

@@ -16,14 +16,18 @@ so are unknown categories. Categories are given as in the table, but as numbers 
 codes in columns.json stand for texts. In columns whose missing values are replaced, NaN stands for
 a missing number, and the empty text for a missing text.
 
-The outputs are those of `TrainedModel.answer`, plus the class names as `label` and `own_label`.
+The outputs are those of `TrainedModel.answer`, plus the class names as `label` and `own_label` and,
+for a table with columns of numbers, `out_of_range`: the columns whose numbers lie outside of what
+was seen in training.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import files
@@ -32,12 +36,17 @@ from tff_pcdd.export import columns, inputs
 from tff_pcdd.export.trained import TrainedModel
 
 
-def write(model: TrainedModel, directory: Path) -> None:
+def write(
+    model: TrainedModel,
+    directory: Path,
+    ranges: Mapping[str, tuple[np.float32, np.float32]] | None = None,
+) -> None:
     """Writes the model to a directory.
 
     Args:
         model: the model.
         directory: the directory, created if it does not exist.
+        ranges: those of the columns of a table, from `columns.ranges`.
 
     Raises:
         WriteError: a file cannot be written.
@@ -46,21 +55,26 @@ def write(model: TrainedModel, directory: Path) -> None:
     # Only variables are tracked. Keras layers would be saved too, and be required for loading.
     module.model_variables = model.network.variables
     signatures = {
-        name: function.get_concrete_function() for name, function in _signatures(model).items()
+        name: function.get_concrete_function()
+        for name, function in _signatures(model, ranges or {}).items()
     }
     with files.writing(directory, tf.errors.OpError):
         tf.saved_model.save(module, str(directory), signatures=signatures)
 
 
-def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericFunction]:
+def _signatures(
+    model: TrainedModel, ranges: Mapping[str, tuple[np.float32, np.float32]]
+) -> dict[str, tf.types.experimental.GenericFunction]:
     spec = model.input_spec
     names = tf.constant(model.class_names)
     traced = functools.partial(tf.function, autograph=model.network.autograph)
 
-    def answer(x):
+    def answer(x, values=()):
         answers = model.answer(x)
         for key in [key for key in answers if key.endswith("class_id")]:
             answers[key.replace("class_id", "label")] = tf.gather(names, answers[key])
+        if ranges:
+            answers["out_of_range"] = inputs.out_of_range(values, ranges, spec)
         return answers
 
     @traced(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
@@ -69,7 +83,8 @@ def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericF
 
     @traced(input_signature=[inputs.raw_spec(spec)])
     def of_stored(stored):
-        return answer(inputs.model_inputs(stored, spec))
+        values = tf.unstack(stored, axis=1) if ranges else ()
+        return answer(inputs.model_inputs(stored, spec), values)
 
     by_input = columns.by_input(spec)
 
@@ -86,7 +101,7 @@ def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericF
             inputs.codes(given[name], column) if column.is_text else given[name]
             for name, column in by_input.items()
         ]
-        return answer(inputs.from_columns(values, spec))
+        return answer(inputs.from_columns(values, spec), values)
 
     @traced(input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")])
     def of_files(image_bytes):
