@@ -114,7 +114,7 @@ def test_samples_that_determine_no_temperature():
 def test_few_samples_do_not_show_that_a_temperature_is_better(samples, scale, uncertain):
     """Twice the difference of the log-likelihoods, against (2 · 1.645)² = 10.8."""
     logits, labels = answers(samples, scale=scale)
-    found = calibration.calibrate(logits, labels, (logits, labels))
+    found = calibration.calibrate([(logits, labels)], (logits, labels))
     own = np.arange(samples), labels
     after, before = (np.log(softmax(logits / t)[own]).sum() for t in (found.temperature, 1))
     assert found.likelihood_ratio == pytest.approx(2 * (after - before))
@@ -123,7 +123,7 @@ def test_few_samples_do_not_show_that_a_temperature_is_better(samples, scale, un
 
 def test_without_a_temperature_nothing_is_uncertain():
     logits, labels = answers(9)
-    found = calibration.calibrate(logits, labels, (logits, labels))
+    found = calibration.calibrate([(logits, labels)], (logits, labels))
     assert np.isnan(found.likelihood_ratio)
     assert not found.is_uncertain
 

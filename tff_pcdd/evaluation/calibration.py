@@ -10,6 +10,7 @@ samples. A temperature changes probabilities, but no prediction.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from scipy import optimize, special
@@ -31,6 +32,9 @@ LEAST_RATIO = (2 * 1.645) ** 2
 # The probability, by chance, of a number of correct answers that shows a bias: that of a normal
 # distribution beyond two standard errors on one side, rounded.
 RARE = 0.025
+
+# A finite logit whose probability is 0 in float64, whatever the others are.
+_LOWEST = np.float64(-1e300)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,18 +225,39 @@ class Calibration:
 
 
 def calibrate(
-    logits: np.ndarray, labels: np.ndarray, held_out: tuple[np.ndarray, np.ndarray]
+    test: Iterable[tuple[np.ndarray, np.ndarray]],
+    held_out: tuple[np.ndarray, np.ndarray],
+    own: np.ndarray | None = None,
 ) -> Calibration:
     """Fits a temperature on held-out samples, and measures its effect on test samples.
 
     Args:
-        logits: of the test samples [n, C].
-        labels: integer classes of the test samples [n].
+        test: logits [n, C] and integer classes [n] of the test samples, in batches.
         held_out: logits [m, C] and classes [m] of the held-out samples.
+        own: bool [C], the classes to which a client's own answers are restricted, if there are any.
     """
     temperature = fit_temperature(*held_out)
-    before = after = reliability(logits, labels)
-    if np.isfinite(temperature):
-        after = reliability(logits, labels, temperature)
-    ratio = likelihood_ratio(*held_out, temperature)
-    return Calibration(before, after, temperature, len(held_out[1]), ratio)
+    divisors = (1.0, temperature) if np.isfinite(temperature) else (1.0,)
+    of_all = of_own = [reliability(np.zeros([0, 1]), np.zeros(0, int))] * len(divisors)
+    for logits, labels in test:
+        of_all = _added(of_all, logits, labels, divisors)
+        if own is not None:
+            of_own = _added(of_own, np.where(own, logits, _LOWEST), labels, divisors)
+    return Calibration(
+        of_all[0],
+        of_all[-1],
+        temperature,
+        len(held_out[1]),
+        likelihood_ratio(*held_out, temperature),
+        None if own is None else (of_own[0], of_own[-1]),
+    )
+
+
+def _added(
+    sums: Sequence[Reliability], logits: np.ndarray, labels: np.ndarray, divisors: Sequence[float]
+) -> list[Reliability]:
+    """Sums for each temperature, with those of further samples."""
+    return [
+        total + reliability(logits, labels, divisor)
+        for total, divisor in zip(sums, divisors, strict=True)
+    ]

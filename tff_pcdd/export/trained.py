@@ -24,9 +24,6 @@ from tff_pcdd.methods import Network
 from tff_pcdd.methods.network import assign
 from tff_pcdd.training import Simulation
 
-# A finite logit whose probability is 0 in float64, whatever the others are.
-_LOWEST = np.float64(-1e300)
-
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
@@ -58,8 +55,8 @@ class TrainedModel:
         """
         logits = self.logits(inputs)
         answers = _choose(logits, self.temperature)
-        if self.own_classes is not None:
-            answers.update(_choose_own(logits, self.own_classes, self.temperature))
+        if self._allowed is not None:
+            answers.update(_choose_own(logits, self._allowed, self.temperature))
         return answers
 
     def check_weights(self) -> None:
@@ -82,28 +79,13 @@ class TrainedModel:
         none = np.zeros([0, len(self.class_names)], np.float32)
         found = [logits for logits, _ in self._logits(held_out, batch_size)]
         fitted = np.concatenate([none, *found]), held_out.y
-        temperature = calibration.fit_temperature(*fitted)
-        nothing = calibration.reliability(none, held_out.y[:0])
-        is_fitted = np.isfinite(temperature)
-        # All classes and, of a personal model, only its own.
-        before, after = [nothing, nothing], [nothing, nothing]
-        for logits, labels in self._logits(test, batch_size):
-            for index, chosen in enumerate(self._outputs(logits)):
-                before[index] += calibration.reliability(chosen, labels)
-                if is_fitted:
-                    after[index] += calibration.reliability(chosen, labels, temperature)
-        if not is_fitted:
-            after = before
-        ratio = calibration.likelihood_ratio(*fitted, temperature)
-        own = None if self.own_classes is None else (before[1], after[1])
-        return Calibration(before[0], after[0], temperature, len(held_out), ratio, own)
+        return calibration.calibrate(self._logits(test, batch_size), fitted, self._allowed)
 
-    def _outputs(self, logits: np.ndarray) -> Iterator[np.ndarray]:
-        """The logits and, of a personal model, those that give foreign classes probability 0."""
-        yield logits
-        if self.own_classes is not None:
-            own = self.own_classes if self.own_classes.any() else ~self.own_classes
-            yield np.where(own, logits, _LOWEST)
+    @property
+    def _allowed(self) -> np.ndarray | None:
+        """The classes that own answers may be, bool [C]: all where the client has no samples."""
+        own = self.own_classes
+        return ~own if own is not None and not own.any() else own
 
     def _logits(
         self, examples: data.Examples, batch_size: int
@@ -129,15 +111,13 @@ def _choose(logits: tf.Tensor, temperature: float) -> dict[str, tf.Tensor]:
     return {"probabilities": tf.nn.softmax(scaled), "class_id": tf.argmax(logits, axis=-1)}
 
 
-def _choose_own(
-    logits: tf.Tensor, own_classes: np.ndarray, temperature: float
-) -> dict[str, tf.Tensor]:
-    own = np.flatnonzero(own_classes if own_classes.any() else ~own_classes)
+def _choose_own(logits: tf.Tensor, allowed: np.ndarray, temperature: float) -> dict[str, tf.Tensor]:
+    own = np.flatnonzero(allowed)
     # Gathered instead of masked with a large negative number, which would ruin the precision of
     # int8 logits.
     chosen = _choose(tf.gather(logits, own, axis=1), temperature)
     probabilities = chosen["probabilities"]
-    column = np.full(own_classes.size, own.size)
+    column = np.full(allowed.size, own.size)
     column[own] = np.arange(own.size)
     with_zero = tf.concat([probabilities, tf.zeros_like(probabilities[:, :1])], axis=1)
     return {

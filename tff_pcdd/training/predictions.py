@@ -181,11 +181,10 @@ def _calibrations(
     models: dict[str, Calibration] = {}
     if globally is not None:
         held_out = globally.held_out, federation.validation_examples().y
-        models[GLOBAL] = calibrate(globally.test, federation.test.y, held_out)
+        models[GLOBAL] = calibrate([(globally.test, federation.test.y)], held_out)
     by_client = {
         client.client_id: calibrate(
-            own.test,
-            federation.test.y[client.test],
+            [(own.test, federation.test.y[client.test])],
             (own.held_out, federation.validation_examples(index).y),
         )
         for index, (client, own) in enumerate(zip(federation.clients, personal, strict=True))
