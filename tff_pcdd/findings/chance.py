@@ -18,41 +18,38 @@ from tff_pcdd.findings.thresholds import ERRORS, LEAST_POINTS, LEAST_SAMPLES, ON
 
 def at_chance(evidence: Evidence, history: History, advice: Advice) -> Iterator[Finding]:
     """Models that are no better than always giving the same answer."""
-    matrix = evidence.of_global
-    if matrix is not None and matrix.sum():
+    whole, matrix = _Models.of_global(evidence), evidence.of_global
+    if whole is not None and matrix is not None:
         answers = matrix.sum(axis=0)
         total = matrix.sum()
         label = int(answers.argmax())
-        chance = _Chance.of([matrix])
-        accuracy = 100 * matrix.trace() / total
         ga = [value for _, value in history.points("ga")]
         always = len(ga) >= LEAST_POINTS and max(ga) - min(ga) == 0
         when = f" in each of {len(ga)} evaluated rounds" if always else ""
         share = matrix[label].sum() / total
-        if answers[label] >= ONE_ANSWER * total and share < ONE_ANSWER - chance.error / 100:
+        if answers[label] >= ONE_ANSWER * total and share < ONE_ANSWER - whole.chance.error / 100:
             yield Finding.advised(
                 "one answer",
                 f"The global model has not learned: it answers {evidence.classes[label]!r} for "
                 f"{int(answers[label]):,} of {int(total):,} test samples: GA is "
-                f"{accuracy:.1f} %{when}, and {100 * share:.1f} % of the test samples are of that "
-                "class.",
+                f"{whole.accuracy:.1f} %{when}, and {100 * share:.1f} % of the test samples are of "
+                "that class.",
                 advice.learn_more(),
             )
-        elif not chance.exceeded(accuracy, _recall(matrix)):
+        elif not whole.exceeds_chance:
             yield Finding.advised(
                 "chance",
-                f"The global model has not learned: it is {chance.compared(accuracy)} always "
-                "giving the same answer: "
-                f"GA is {accuracy:.1f} %{when}, and the largest class has {chance.share:.1f} % of "
-                f"the test samples (± {ERRORS * chance.error:.1f} by chance).",
+                f"The global model has not learned: it is {whole.compared} always giving the "
+                f"same answer: GA is {whole.accuracy:.1f} %{when}, and the largest class has "
+                f"{whole.chance.share:.1f} % of the test samples "
+                f"(± {ERRORS * whole.chance.error:.1f} by chance).",
                 advice.learn_more(),
             )
-    personal = _Personal.of(evidence)
+    personal = _Models.personal(evidence)
     if personal is not None and not personal.exceeds_chance:
         yield Finding.advised(
             "personal chance",
-            f"The personal models have not learned: they are "
-            f"{personal.chance.compared(personal.accuracy)} always "
+            f"The personal models have not learned: they are {personal.compared} always "
             f"answering the client's largest class: PA is {personal.accuracy:.1f} %"
             f"{personal.where}, and that class has {personal.chance.share:.1f} % of a client's "
             f"test samples (± {ERRORS * personal.chance.error:.1f} by chance).",
@@ -63,21 +60,19 @@ def at_chance(evidence: Evidence, history: History, advice: Advice) -> Iterator[
 def learned(evidence: Evidence) -> str:
     """How far the models of a run are above chance; empty if they are not, or if it is unknown."""
     said = []
-    matrix = evidence.of_global
-    if matrix is not None and matrix.sum():
-        chance, accuracy = _Chance.of([matrix]), 100 * matrix.trace() / matrix.sum()
-        if chance.exceeded(accuracy, _recall(matrix)):
-            said.append(
-                f"The global model has learned: GA is {accuracy:.1f} %, and always giving the same "
-                f"answer would reach {chance.share:.1f} %."
-            )
-    personal = _Personal.of(evidence)
+    whole = _Models.of_global(evidence)
+    if whole is not None and whole.exceeds_chance:
+        said.append(
+            f"The global model has learned: GA is {whole.accuracy:.1f} %, and always giving the "
+            f"same answer would reach {whole.chance.share:.1f} %."
+        )
+    personal = _Models.personal(evidence)
     if personal is not None and personal.chance.share >= 100:
         said.append(
             f"PA of {personal.accuracy:.1f} %{personal.where} says nothing: all test samples of a "
             "client are of one class."
         )
-    elif personal is not None and matrix is None and personal.exceeds_chance:
+    elif personal is not None and evidence.of_global is None and personal.exceeds_chance:
         said.append(
             f"The personal models have learned: PA is {personal.accuracy:.1f} %{personal.where}, "
             "and always answering the client's largest class would reach "
@@ -119,24 +114,12 @@ class _Chance(NamedTuple):
             100 * math.sqrt(sum(recall_variances)) / number,
         )
 
-    def compared(self, accuracy: float) -> str:
-        """How an accuracy compares with that of the largest class, in words."""
-        return "worse than" if accuracy < self.share - ERRORS * self.error else "no better than"
 
-    def exceeded(self, accuracy: float, balanced: float) -> bool:
-        """Whether a model is better, or no model could be seen to be."""
-        limits = self.share + ERRORS * self.error, self.balanced + ERRORS * self.balanced_error
-        # One of them suffices: where one class is nearly all, only the mean recall can tell.
-        return any(
-            value > limit for value, limit in zip((accuracy, balanced), limits, strict=True)
-        ) or all(limit >= 100 for limit in limits)
-
-
-class _Personal(NamedTuple):
-    """How good the personal models are on average, in percent.
+class _Models(NamedTuple):
+    """How good the global model is, or the personal models on average, in percent.
 
     Attributes:
-        accuracy, balanced: mean over clients of the accuracy, and of the mean recall over classes.
+        accuracy, balanced: mean over models of the accuracy, and of the mean recall over classes.
         chance: what models reach that always give the same answer.
         where: at which clients, if not at all that have test samples.
     """
@@ -147,8 +130,14 @@ class _Personal(NamedTuple):
     where: str = ""
 
     @classmethod
-    def of(cls, evidence: Evidence) -> _Personal | None:
-        """Those of a run; None if nothing is known of them.
+    def of_global(cls, evidence: Evidence) -> _Models | None:
+        """The global model of a run; None if nothing is known of it."""
+        matrix = evidence.of_global
+        return cls._mean([matrix]) if matrix is not None and matrix.sum() else None
+
+    @classmethod
+    def personal(cls, evidence: Evidence) -> _Models | None:
+        """The personal models of a run; None if nothing is known of them.
 
         The models of clients with too few test samples, or with those of a single class, are left
         out, unless only with them the models are seen to be better than chance, or there are no
@@ -171,13 +160,27 @@ class _Personal(NamedTuple):
         return everywhere if everywhere.exceeds_chance and not there.exceeds_chance else there
 
     @classmethod
-    def _mean(cls, matrices: Sequence[np.ndarray]) -> _Personal:
+    def _mean(cls, matrices: Sequence[np.ndarray]) -> _Models:
         accuracy = float(np.mean([100 * own.trace() / own.sum() for own in matrices]))
         return cls(accuracy, float(np.mean([*map(_recall, matrices)])), _Chance.of(matrices))
 
     @property
+    def compared(self) -> str:
+        """How the accuracy compares with that of the largest class, in words."""
+        least = self.chance.share - ERRORS * self.chance.error
+        return "worse than" if self.accuracy < least else "no better than"
+
+    @property
     def exceeds_chance(self) -> bool:
-        return self.chance.exceeded(self.accuracy, self.balanced)
+        """Whether the models are better, or no model could be seen to be."""
+        share, error, balanced, balanced_error = self.chance
+        limits = share + ERRORS * error, balanced + ERRORS * balanced_error
+        # One of them suffices: where one class is nearly all, only the mean recall can tell.
+        return (
+            self.accuracy > limits[0]
+            or self.balanced > limits[1]
+            or all(limit >= 100 for limit in limits)
+        )
 
 
 def _recall(matrix: np.ndarray) -> float:
