@@ -245,15 +245,12 @@ def class_eigenvalues(features: np.ndarray, labels: np.ndarray, num_classes: int
         [C, min(50, d)], in descending order; NaN for a class with fewer than two samples.
     """
     features = np.asarray(features, np.float64)
-    count = min(_EIGENVALUES, features.shape[1])
-    result = np.full([num_classes, count], np.nan)
+    result = np.full([num_classes, min(_EIGENVALUES, features.shape[1])], np.nan)
     for label in range(num_classes):
         own = features[labels == label]
         if len(own) < 2:
             continue
-        singular = np.linalg.svd(own - own.mean(axis=0), compute_uv=False)[:count]
-        result[label] = 0
-        result[label, : len(singular)] = singular**2 / (len(own) - 1)
+        result[label] = _largest_eigenvalues(own - own.mean(axis=0), len(own) - 1)
     return result
 
 
@@ -277,7 +274,6 @@ def standardized_eigenvalues(
         [min(50, d)], in descending order, zeros included; NaN if no class has two samples.
     """
     features = np.asarray(features, np.float64)
-    count = min(_EIGENVALUES, features.shape[1])
     standardized = []
     for label in range(num_classes):
         own = features[labels == label]
@@ -288,11 +284,16 @@ def standardized_eigenvalues(
         centered = own - own.mean(axis=0)
         standardized.append(np.divide(centered, spread, where=known, out=np.zeros_like(own)))
     if not standardized:
-        return np.full(count, np.nan)
+        return np.full(min(_EIGENVALUES, features.shape[1]), np.nan)
     rows = np.concatenate(standardized)
-    singular = np.linalg.svd(rows, compute_uv=False)[:count]
-    result = np.zeros(count)
-    result[: len(singular)] = singular**2 / (len(rows) - len(standardized))
+    return _largest_eigenvalues(rows, len(rows) - len(standardized))
+
+
+def _largest_eigenvalues(rows: np.ndarray, divisor: int) -> np.ndarray:
+    """The 50 largest eigenvalues of rowsᵀ·rows / divisor, in descending order, zeros included."""
+    result = np.zeros(min(_EIGENVALUES, rows.shape[1]))
+    singular = np.linalg.svd(rows, compute_uv=False)[: len(result)]
+    result[: len(singular)] = singular**2 / divisor
     return result
 
 

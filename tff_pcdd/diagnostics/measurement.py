@@ -38,6 +38,7 @@ class Diagnostics:
         names: a selection of `diagnostics.names()`.
 
     Attributes:
+        names: the diagnostics of the global model, in the order of their columns.
         clients: numbers of the clients whose local models `measure` trains.
     """
 
@@ -45,7 +46,7 @@ class Diagnostics:
         self._spec = spec
         # Without a global model, only local models are measured.
         has_global_model = spec.method.has_global_model
-        self._names = [name for name in GROUPS if name in names and has_global_model]
+        self.names = [name for name in GROUPS if name in names and has_global_model]
         test = federation.test
         self._examples = test.take(data.stratified_indices(test.y, MAX_SAMPLES, seed=0))
         self._other = federation.train.x[:1]
@@ -58,11 +59,6 @@ class Diagnostics:
         # Not before it is needed: Keras refuses it where TFF has created other networks since.
         with initialization.zeros():
             return self._spec.network()
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The diagnostics of the global model, in the order of their columns."""
-        return tuple(self._names)
 
     def columns(self) -> list[str]:
         """Names of the columns; computes nothing."""
@@ -107,7 +103,7 @@ class Diagnostics:
 
     def _global_numbers(self, view: View, slow: bool = True) -> dict[str, float]:
         results = {}
-        for name in self._names:
+        for name in self.names:
             if slow or name not in SLOW:
                 results.update(GROUPS[name](view))
         return results
@@ -125,9 +121,9 @@ class Diagnostics:
         parts, predictions, inner = [], [], []
         for x in eval_batches(self._examples.x, self._other, self._spec):
             parts.append(method.embed(net, x, training=False).numpy())
-            if "pruning" in self._names:
+            if "pruning" in self.names:
                 inner.append(net["backbone"](x, training=False).numpy())
-            if "nc" in self._names:
+            if "nc" in self.names:
                 predictions.append(method.global_logits(net, x)[""].numpy().argmax(axis=1))
         features = np.concatenate(parts)
         # A diverged model cannot be measured, but must not stop the run.

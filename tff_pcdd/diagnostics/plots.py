@@ -50,11 +50,16 @@ def _say_undefined(axes) -> None:
     axes.text(0.5, 0.5, "not defined", transform=axes.transAxes, ha="center")
 
 
-def _rounds_axis(axes, label: str, title: str) -> None:
-    axes.set_xlabel("round")
-    axes.set_ylabel(label)
-    axes.set_title(title, fontsize=10)
+def _axes(axes, x: str, y: str) -> None:
+    """Labels the axes of a panel, and draws its grid."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
     axes.grid(alpha=0.3)
+
+
+def _rounds_axis(axes, label: str, title: str) -> None:
+    _axes(axes, "round", label)
+    axes.set_title(title, fontsize=10)
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 
@@ -141,10 +146,8 @@ def eigenvalue_curves(rows: Rows, eigenvalues: np.ndarray, title: str):
         spectrum.plot(order, shares.mean(axis=0), marker=".", label="mean over classes")
         spectrum.legend(fontsize=8)
     spectrum.set_ylim(bottom=0)
-    spectrum.set_xlabel("eigenvalue, largest first")
-    spectrum.set_ylabel("share of the class's variance (%)")
     spectrum.set_title("spectrum after the last round", fontsize=10)
-    spectrum.grid(alpha=0.3)
+    _axes(spectrum, "eigenvalue, largest first", "share of the class's variance (%)")
     figure.suptitle(title)
     return figure, (variance, rank, spectrum)
 
@@ -214,12 +217,10 @@ def norms_and_counts(
         text = "not defined" if np.isnan(correlation) else f"{correlation:.2f}"
         heading = f"{name} head, " if name else ""
         axes.set_title(f"{heading}correlation with log counts: {text}", fontsize=10)
-        axes.set_xlabel("training samples of the class")
-        axes.set_ylabel("norm of the class's classifier vector")
+        _axes(axes, "training samples of the class", "norm of the class's classifier vector")
         if counts.min() > 0 and counts.max() > 5 * counts.min():
             axes.set_xscale("log")
         axes.set_ylim(0, 1.15 * norms.max() or 1)
-        axes.grid(alpha=0.3)
     figure.suptitle(title)
     return figure, panels
 
@@ -238,9 +239,7 @@ def feature_statistics(features: np.ndarray, title: str):
         values = np.sort(getattr(each, name))[::-1]
         axes.plot(np.arange(1, len(values) + 1), values, marker=".", linewidth=0.8)
         axes.axhline(0, color="black", linewidth=0.8)
-        axes.set_xlabel("feature, largest first")
-        axes.set_ylabel(f"{name} over the test samples")
-        axes.grid(alpha=0.3)
+        _axes(axes, "feature, largest first", f"{name} over the test samples")
     figure.suptitle(f"{title}: {int(each.constant.sum())} of {len(each.mean)} features constant")
     return figure, panels
 
@@ -252,10 +251,8 @@ def pruning_curves(measured: Mapping[str, np.ndarray], title: str):
     for (order, values), style in zip(measured.items(), ("-", "--"), strict=False):
         label = f"{order} means pruned first"
         axes.plot(pruning.SHARES, values, style, marker=".", label=label)
-    axes.set_xlabel("pruned features (%)")
-    axes.set_ylabel("accuracy on test samples (%)")
+    _axes(axes, "pruned features (%)", "accuracy on test samples (%)")
     axes.set_ylim(0, 100)
-    axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     figure.suptitle(title, fontsize=10)
     return figure, axes

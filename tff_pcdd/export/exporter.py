@@ -252,9 +252,11 @@ def _write(
     client: int | None = None,
 ) -> Exported:
     """Writes a model."""
-    simulation = run.simulation
-    train, test = _samples(simulation.federation, client)
-    held_out = _some(simulation.federation.validation_examples(client), _HELD_OUT)
+    simulation, federation = run.simulation, run.simulation.federation
+    train, test = federation.train, federation.test
+    if client is not None:
+        train, test = federation.client_examples(client)
+    held_out = _some(federation.validation_examples(client), _HELD_OUT)
     try:
         model.check_weights()
         calibration = model.calibrate(test, held_out, simulation.spec.eval_batch_size)
@@ -269,8 +271,8 @@ def _write(
         model = dataclasses.replace(model, temperature=calibration.temperature)
     with directory.version(folder, accuracies[""]) as path:
         if "saved_model" in options.formats():
-            seen = columns.ranges(model.input_spec, simulation.federation.training_examples().x)
-            saved_model.write(model, path, seen)
+            ranges = columns.ranges(model.input_spec, federation.training_examples().x)
+            saved_model.write(model, path, ranges)
         if "keras" in options.formats():
             keras_file.write(model, path)
         if "tflite" in options.formats():
@@ -289,29 +291,15 @@ def _write(
                     lost,
                     lite.FLOAT,
                 )
-        if simulation.federation.input_spec.columns is not None:
-            columns.write(simulation.federation.input_spec, path)
+        if model.input_spec.columns is not None:
+            columns.write(model.input_spec, path)
         card = model_card.text(
-            run,
-            accuracies,
-            client,
-            options.personal_model,
-            calibration,
-            asked=asked,
+            run, accuracies, client, options.personal_model, calibration, asked=asked
         )
         files.write_text(path / model_card.FILE, card)
     lacks_temperature = asked and not calibration.is_determined
     own = math.nan if calibration.own is None else calibration.own[0].accuracy
     return Exported(folder, accuracies.pop(""), accuracies, own, lacks_temperature)
-
-
-def _samples(
-    federation: data.Federation, client: int | None
-) -> tuple[data.Examples, data.Examples]:
-    """Training and test examples of all clients, or of one client."""
-    if client is None:
-        return federation.train, federation.test
-    return federation.client_examples(client)
 
 
 def _some(examples: data.Examples, count: int) -> data.Examples:

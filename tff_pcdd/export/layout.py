@@ -263,14 +263,12 @@ def _models_config(folders: list[str], clients: Mapping[str, str]) -> str:
 
     Comments name the clients whose ids differ from the names of their models.
     """
-    entries = [
-        _comment(clients.get(model_name(folder)))
-        + f'  config {{\n    name: "{model_name(folder)}"\n'
-        f'    base_path: "{SERVING_ROOT}/{folder}"\n    model_platform: "tensorflow"\n  }}\n'
-        for folder in folders
-    ]
+    entries = []
+    for folder in folders:
+        name = model_name(folder)
+        comment = f"  # client {shown(clients[name])}\n" if name in clients else ""
+        entries.append(
+            f'{comment}  config {{\n    name: "{name}"\n    base_path: "{SERVING_ROOT}/{folder}"\n'
+            '    model_platform: "tensorflow"\n  }\n'
+        )
     return f"model_config_list {{\n{''.join(entries)}}}\n"
-
-
-def _comment(client_id: str | None) -> str:
-    return "" if client_id is None else f"  # client {shown(client_id)}\n"
