@@ -12,14 +12,14 @@ import tensorflow as tf
 
 from benchmarks.processes import ROOT
 from tests.data.refusals import refuses
+from tests.export.conftest import untrained
 from tests.markdown_tables import table_rows
-from tff_pcdd import data, models
+from tff_pcdd import data
 from tff_pcdd.data import encoding
 from tff_pcdd.export import (
     ExportOptions,
     columns,
     exporter,
-    global_model,
     inputs,
     keras_file,
     lite,
@@ -73,9 +73,7 @@ def written(request, tmp_path_factory):
         options["missing_markers"] = "-9"
     rows = table() if kind == "plain" else with_gaps()
     federation = data.from_dataframe(rows, name=kind, **options)
-    config = ExperimentConfig(model=models.ModelConfig(models.KerasBackbone(backbone)))
-    with Simulation(config, federation) as simulation:
-        model = global_model(simulation)
+    model = untrained(federation, backbone)
     spec, test = federation.input_spec, federation.test
     answers = model.answer(data.normalize(test.x, spec))["probabilities"].numpy()
     ranges = columns.ranges(spec, federation.train.x)

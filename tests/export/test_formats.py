@@ -7,11 +7,10 @@ import pytest
 import tensorflow as tf
 
 from tests import support
-from tests.export.conftest import CONVERTED
+from tests.export.conftest import CONVERTED, untrained
 from tests.markdown_tables import table_rows
 from tff_pcdd import data, models
-from tff_pcdd.export import global_model, keras_file, lite, saved_model
-from tff_pcdd.training import ExperimentConfig, Simulation
+from tff_pcdd.export import keras_file, lite, saved_model
 from tff_pcdd.training.run_directory import read_config
 
 
@@ -94,9 +93,7 @@ def text_model():
     texts = data.Examples(np.zeros((4, 5), np.uint8), np.arange(4, dtype=np.int32))
     clients = [data.ClientIndices(name, np.arange(4), np.arange(4)) for name in "ab"]
     federation = data.Federation("texts", 4, tuple(ALPHABET), spec, texts, texts, clients)
-    config = ExperimentConfig(model=models.ModelConfig(models.KerasBackbone(text_backbone)))
-    with Simulation(config, federation) as simulation:
-        return global_model(simulation)
+    return untrained(federation, text_backbone)
 
 
 @pytest.mark.integration
@@ -131,9 +128,7 @@ def test_vectors(tmp_path):
     generator = np.random.default_rng(0)
     x = generator.normal(50, 20, [40, 3]).astype(np.float32)
     federation = data.from_arrays(x, ["ill", "well"] * 20, ["a", "b"] * 20)
-    config = ExperimentConfig(model=models.ModelConfig(models.create("mlp")))
-    with Simulation(config, federation) as simulation:
-        model = global_model(simulation)
+    model = untrained(federation, models.create("mlp").build)
     spec = federation.input_spec
     logits = model.logits(tf.constant((x - spec.mean) / np.float32(spec.std), tf.float32))
     expected = tf.nn.softmax(logits)

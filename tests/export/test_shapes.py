@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_pcdd import data, models
-from tff_pcdd.export import global_model, keras_file, lite, saved_model
-from tff_pcdd.training import ExperimentConfig, Simulation
+from tests.export.conftest import untrained
+from tff_pcdd import data
+from tff_pcdd.export import keras_file, lite, saved_model
 
 pytestmark = pytest.mark.integration
 
@@ -38,9 +38,7 @@ def written(request, tmp_path_factory):
     examples = data.Examples(x, np.arange(6, dtype=np.int32) % CLASSES)
     clients = [data.ClientIndices(name, np.arange(6), np.arange(6)) for name in "ab"]
     federation = data.Federation("own", CLASSES, "xyz", spec, examples, examples, clients)
-    config = ExperimentConfig(model=models.ModelConfig(models.KerasBackbone(backbone)))
-    with Simulation(config, federation) as simulation:
-        model = global_model(simulation)
+    model = untrained(federation, backbone)
     saved_model.write(model, directory / "saved")
     keras_file.write(model, directory)
     lite.write(model, directory, examples.x)
