@@ -336,7 +336,7 @@ class Server(RESTServer):
     """
 
     def __init__(
-        self, models: kserve.ModelRepository, port: int, limits: Limits, known: Sequence[str] = ()
+        self, models: kserve.ModelRepository, port: int, limits: Limits, known: Sequence[str]
     ):
         repository = ModelRepositoryExtension(models)
         super().__init__(

@@ -20,12 +20,11 @@ _PERPLEXITY = 30
 _NEIGHBORS = 5
 
 
-def project(features: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Maps samples to points of a plane.
+def project(features: np.ndarray) -> np.ndarray:
+    """Maps samples to points of a plane; the same features always lead to the same map.
 
     Args:
         features: [n, d].
-        seed: random seed; the same features and seed always lead to the same map.
 
     Returns:
         float32 [n, 2]; NaN if there are fewer than four samples or all of them are equal.
@@ -37,7 +36,7 @@ def project(features: np.ndarray, seed: int = 0) -> np.ndarray:
     if features.shape[1] == 1:  # init="pca" needs two dimensions
         features = np.pad(features, [(0, 0), (0, 1)])
     perplexity = min(_PERPLEXITY, (size - 1) / 3)
-    tsne = manifold.TSNE(perplexity=perplexity, init="pca", random_state=seed)
+    tsne = manifold.TSNE(perplexity=perplexity, init="pca", random_state=0)
     # One thread makes the map independent of the number of cores. More threads synchronise a
     # thousand times, which takes minutes on a busy machine.
     with threadpoolctl.threadpool_limits(1):

@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +65,7 @@ def _identifier(name: str) -> str:
 
 def described(spec: InputSpec) -> list[dict[str, Any]]:
     """The columns, as in columns.json."""
-    return list(_described(spec))
-
-
-def _described(spec: InputSpec) -> Iterator[dict[str, Any]]:
-    columns = spec.columns or ()
+    found, columns = [], spec.columns or ()
     names: list[str | None] = [*by_input(spec)] or [None] * len(columns)
     mean, std = spec.mean or (0.0,) * spec.shape[0], spec.std or (1.0,) * spec.shape[0]
     start = 0
@@ -92,8 +87,9 @@ def _described(spec: InputSpec) -> Iterator[dict[str, Any]]:
         values["may_be_missing"] = column.fill is not None
         if column.categories is None and column.fill is not None:
             values["replacement"] = column.fill
-        yield {**values, "missing_values": list(column.missing)}
+        found.append({**values, "missing_values": list(column.missing)})
         start += len(column.features)
+    return found
 
 
 def ranges(spec: InputSpec, x: np.ndarray) -> dict[str, tuple[np.float32, np.float32]]:
