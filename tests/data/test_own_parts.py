@@ -287,6 +287,23 @@ def test_a_registered_federation_keeps_its_validation_samples(visits, own_compon
     assert sources.create("registered_visits").may_hold_out
 
 
+@pytest.mark.parametrize(
+    ("kind", "shape", "model"),
+    [("text", (5,), "lstm"), ("vector", (5,), "mlp"), ("image", (5, 5, 1), "simple_cnn")],
+)
+def test_a_registered_federation_suggests_a_backbone_for_its_inputs(
+    kind, shape, model, own_components
+):
+    dtype, vocabulary = "float32" if kind == "vector" else "uint8", "ab" if kind == "text" else None
+    spec = data.InputSpec(kind, shape, dtype, vocabulary=vocabulary)
+    samples = data.Examples(np.zeros((4, *shape), dtype), np.arange(4, dtype=np.int32) % 2)
+    clients = [data.ClientIndices(name, np.arange(4), np.arange(4)) for name in "ab"]
+    made = data.Federation(f"own_{kind}", 2, ("x", "y"), spec, samples, samples, clients)
+    data.register_federation(made)
+    config = ExperimentConfig.from_settings(dataset=made.name)
+    assert config.model.backbone.name == model
+
+
 def test_split_column_none_chooses_test_samples_anew(visits):
     marked = visits.assign(split=["train", "test"] * 100)
     made = load(marked, split_column="none")
