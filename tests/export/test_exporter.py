@@ -17,6 +17,7 @@ from tests.export.conftest import EXPORTED
 from tests.markdown_tables import table_rows
 from tff_pcdd import export
 from tff_pcdd.errors import SettingError
+from tff_pcdd.export import exporter, lite
 from tff_pcdd.export.checks import check_export
 from tff_pcdd.training import ExperimentConfig, Simulation
 from tff_pcdd.training.run_directory import read_config
@@ -226,6 +227,25 @@ def test_image_files_are_rescaled(runs, exported):
     jpeg = [tf.io.encode_jpeg(image, quality=100).numpy() for image in larger]
     decoded = model.signatures["serving_bytes"](image_bytes=tf.constant(jpeg))
     np.testing.assert_allclose(decoded["probabilities"], raw["probabilities"], atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "scales"), [("image", ""), ("vector", ", or train with inputs of similar scales")]
+)
+def test_a_loss_by_rounding_names_the_other_file(
+    kind, scales, runs, options, tmp_path, monkeypatch, caplog
+):
+    """The inputs of images and texts have one scale, which nobody can change."""
+    monkeypatch.setattr(lite, "write", lambda model, path, x: [lite.FLOAT, lite.INT8])
+    monkeypatch.setattr(lite, "accuracy", lambda path, *_: 30.0 if "int8" in path.name else 81.5)
+    monkeypatch.setattr(exporter, "VECTOR", "image" if kind == "vector" else "vector")
+    choice = export.ExportOptions(clients="none", format="tflite")
+    export.export_run(runs["fedmr"], tmp_path / "out", choice, options)
+    (warning,) = [r.getMessage() for r in caplog.records if "accurate" in r.getMessage()]
+    assert warning == (
+        "global: model_int8.tflite is 51.5 points less accurate than model.tflite; use that file"
+        + scales
+    )
 
 
 def test_a_method_without_global_model(runs, tmp_path, monkeypatch):

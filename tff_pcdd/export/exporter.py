@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data, files, text
+from tff_pcdd.data.input_spec import VECTOR
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import columns, keras_file, layout, lite, model_card, saved_model
 from tff_pcdd.export.checks import check_choice, check_formats, check_temperature, choose_clients
@@ -283,13 +284,14 @@ def _write(
             }
             lost = accuracies[lite.FLOAT] - accuracies.get(lite.INT8, math.nan)
             if lost > _TOLERATED_LOSS:
+                scales = ", or train with inputs of similar scales"
                 _logger.warning(
-                    "%s: %s is %.1f points less accurate than %s; use that file, or train with "
-                    "inputs of similar scales",
+                    "%s: %s is %.1f points less accurate than %s; use that file%s",
                     folder,
                     lite.INT8,
                     lost,
                     lite.FLOAT,
+                    scales if model.input_spec.kind == VECTOR else "",
                 )
         if model.input_spec.columns is not None:
             columns.write(model.input_spec, path)
