@@ -132,7 +132,8 @@ def refusal(cell: Cell) -> SettingError | None:
 def _refused_export(method: str, models: str) -> SettingError | None:
     clients = "none" if models == "global" else "all"
     try:
-        exporter.check_choice(methods.create(method), export.ExportOptions(clients=clients))
+        config = ExperimentConfig.from_settings(algorithm=method)
+        exporter.check_options(config, export.ExportOptions(clients=clients))
     except SettingError as error:
         return error
     return None

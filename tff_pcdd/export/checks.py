@@ -13,7 +13,6 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.export import layout
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.slugs import slugs
-from tff_pcdd.methods import Method
 from tff_pcdd.settings import split_names
 from tff_pcdd.training import ExperimentConfig
 from tff_pcdd.training.file_names import CLIENTS
@@ -36,8 +35,7 @@ def check_export(
         SettingError: as `export_run`.
         DataError: the data of the run are missing.
     """
-    check_choice(config.method, options)
-    check_formats(config, options)
+    check_options(config, options)
     if not config.data.may_hold_out:
         check_temperature(options, has_held_out=False)
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
@@ -51,23 +49,16 @@ def check_export(
     config.data.source.check()
 
 
-def check_choice(method: Method, options: ExportOptions) -> None:
-    """Checks that there is something to export, before the run is restored.
+def check_options(config: ExperimentConfig, options: ExportOptions) -> None:
+    """Checks that the options fit the model, before the run is restored.
 
     Raises:
-        SettingError: no clients are chosen, and the method has no global model.
+        SettingError: no clients are chosen, and the method has no global model; or TensorFlow Lite
+            is asked for a model that computes in bfloat16.
     """
-    if options.clients == "none" and not method.has_global_model:
-        reason = f"nothing to export: {method.name} has no global model"
+    if options.clients == "none" and not config.method.has_global_model:
+        reason = f"nothing to export: {config.algorithm} has no global model"
         raise SettingError("clients", options.clients, f"{reason}; give client ids or all")
-
-
-def check_formats(config: ExperimentConfig, options: ExportOptions) -> None:
-    """Checks that the formats have the operations of the model, before the run is restored.
-
-    Raises:
-        SettingError: TensorFlow Lite is asked for a model that computes in bfloat16.
-    """
     if config.model.precision == "bfloat16" and "tflite" in options.formats():
         reason = "TensorFlow Lite does not compute in bfloat16, in which the run was trained"
         raise SettingError("format", options.format, f"{reason}; choose saved_model or keras")

@@ -19,7 +19,7 @@ from tff_pcdd import data, files, text
 from tff_pcdd.data.input_spec import VECTOR
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import columns, keras_file, layout, lite, model_card, saved_model
-from tff_pcdd.export.checks import check_choice, check_formats, check_temperature, choose_clients
+from tff_pcdd.export.checks import check_options, check_temperature, choose_clients
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, restore_run
@@ -133,8 +133,7 @@ def iter_export(
         Each model after it has been written.
     """
     options, config = options or ExportOptions(), config or read_config(run_dir)
-    check_choice(config.method, options)
-    check_formats(config, options)
+    check_options(config, options)
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
     files.check_writable(Path(export_dir), "export_dir")
     run = restore_run(config, run_dir, run_options, round_number, federation=federation)
