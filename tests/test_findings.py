@@ -242,8 +242,30 @@ def test_the_run_that_learned_nothing_is_described():
     assert finding.line == (
         "The global model has not learned: it answers '0' for 359 of 359 test samples: GA is "
         "10.0 % in each of 8 evaluated rounds, and 10.0 % of the test samples are of that class. "
-        "Next: --client_learning_rate=0.03 (now 0.01); if that is not enough, --rounds=16 (now 8)."
+        "Next: --rounds=16 (now 8); if that is not enough, --client_learning_rate=0.03 (now 0.01)."
     )
+
+
+@pytest.mark.parametrize("rounds", [19, 20])
+@pytest.mark.parametrize("of_global", [one_answer([36] * 10), matrix([0.1] * 10), None])
+def test_nothing_learned_asks_for_more_rounds_before_larger_steps(rounds, of_global):
+    """One answer, chance and a flat curve; with 20 rounds there were enough of them."""
+    [finding] = Run([10.0] * rounds, of_global).found()
+    longer, larger = (
+        f"--rounds={2 * rounds} (now {rounds})",
+        "--client_learning_rate=0.03 (now 0.01)",
+    )
+    first, second = (longer, larger) if rounds < 20 else (larger, longer)
+    assert finding.next == f"Next: {first}; if that is not enough, {second}."
+
+
+def test_an_accuracy_at_chance_that_still_rises_asks_for_more_rounds():
+    """14 % of 200 test samples are less than 10 % and two standard errors, which are 4.2 points."""
+    curve = [*[9.0] * 18, *np.linspace(9, 14, 12)]
+    of_global = matrix([0.15] * 8 + [0.1] * 2, 20)
+    found = {each.kind: each for each in Run(curve, of_global).found()}
+    assert found.keys() == {"chance", "rising"}
+    assert found["chance"].next.startswith("Next: --rounds=60 (now 30); if that is not enough, ")
 
 
 def test_a_loss_that_grows_asks_for_smaller_steps():

@@ -105,7 +105,10 @@ class Advice:
             return [_because(self._larger(), "the training loss has hardly changed")]
         if self._is_stuck:
             return [self._other_rate()]
-        return [self._larger(), self._rounds()._replace(joined=THEN)]
+        # As everywhere, larger steps are the second thing to try until there were enough rounds.
+        both = [self._rounds(), self._larger()]
+        first, second = both if self.is_early or "rising" in self._kinds else both[::-1]
+        return [first, second._replace(joined=THEN)]
 
     def more_rounds(self) -> list[Change]:
         """A longer run, unless it would go on as badly."""
