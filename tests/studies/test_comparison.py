@@ -352,6 +352,30 @@ def test_rounds_to_the_best_of_fedavg(tmp_path):
     assert "### Rounds to FedAvg's best" in comparison_tables.document(runs)
 
 
+@pytest.mark.parametrize(("best", "is_target"), [(13.1, False), (13.2, True)])
+def test_an_accuracy_at_chance_is_no_target(tmp_path, best, is_target):
+    """Of 360 test samples in ten classes: 10 % and two standard errors, √(0.1 · 0.9 / 360)."""
+    limit = 100 * (0.1 + 2 * np.sqrt(0.1 * 0.9 / 360))
+    assert f"{limit:.1f}" == "13.2"
+    assert (best > limit) == is_target
+    runs = []
+    for method, values in {"fedavg": (10, best, 10), "fedgela": (10, 60, 70)}.items():
+        write_curve(tmp_path / method, values)
+        answered = {"class_names": np.array([*"0123456789"]), "global": np.diag([36] * 10)}
+        np.savez(tmp_path / method / "confusion.npz", **answered)
+        config = ExperimentConfig.from_settings(algorithm=method)
+        runs.append(StudyRun(config, tmp_path / method, summary={"rounds": 6}))
+    shown = comparison_tables.document(runs).partition("### Rounds to FedAvg's best GA\n\n")[2]
+    first = shown.partition("\n\n")[0]
+    if is_target:
+        assert [row["speed-up"] for row in table(first)] == ["1.0×", "1.0×"]
+    else:
+        assert first == (
+            "No target: FedAvg's best GA, 13.1 %, is no better than always giving the same answer, "
+            "which may reach 13.2 %."
+        )
+
+
 def test_heads_and_groups_of_classes():
     fedloge = {
         "ga_final": 60.0,

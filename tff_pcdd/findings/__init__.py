@@ -12,7 +12,7 @@ again, so runs of earlier versions have them too. Comparisons collect the findin
 """
 
 from tff_pcdd.findings.advice import can_retrain
-from tff_pcdd.findings.chance import learned
+from tff_pcdd.findings.chance import learned, limit_of_chance
 from tff_pcdd.findings.clients import counts, label, listed_losses, loses, of_clients
 from tff_pcdd.findings.evidence import Client, Evidence
 from tff_pcdd.findings.finding import (
@@ -59,6 +59,7 @@ __all__ = [
     "counts",
     "label",
     "learned",
+    "limit_of_chance",
     "listed_losses",
     "loses",
     "merged",

@@ -82,6 +82,16 @@ def learned(evidence: Evidence) -> str:
     return " ".join(said)
 
 
+def limit_of_chance(matrix: np.ndarray) -> float:
+    """The accuracy in percent up to which a model may be one that always gives the same answer.
+
+    Args:
+        matrix: the answers of a model, [C, C], rows are true classes; at least one sample.
+    """
+    chance = _Chance.of([matrix])
+    return chance.share + ERRORS * chance.error
+
+
 class _Chance(NamedTuple):
     """What models reach that always give the same answer, in percent, averaged over models.
 

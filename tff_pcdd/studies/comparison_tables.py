@@ -12,6 +12,7 @@ from tff_pcdd.findings import Finding
 from tff_pcdd.measures import PARTS
 from tff_pcdd.results import answers, evidence
 from tff_pcdd.results.answers import Answer
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Results
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, by_partition, results_of
 from tff_pcdd.tables import BASELINE, label
@@ -312,13 +313,19 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
         runs: of one partition.
 
     Returns:
-        The table; empty without runs of FedAvg.
+        The table; empty without runs of FedAvg, and a sentence if they have learned nothing.
     """
     groups = by_method(runs)
     curves = {method: results_of(group).mean_curve("ga") for method, group in groups.items()}
     if not curves.get(BASELINE):
         return ""
     target = max(curves[BASELINE].values())
+    limit = _limit_of_chance(groups[BASELINE])
+    if limit is not None and target <= limit:
+        return (
+            f"No target: FedAvg's best GA, {target:.1f} %, is no better than always giving the same "
+            f"answer, which may reach {limit:.1f} %."
+        )
     reached = {
         method: next((number for number, value in curve.items() if value >= target), None)
         for method, curve in curves.items()
@@ -333,6 +340,15 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
         name = _name(method, groups[method])
         lines.append([name, rounds if curves[method] else tables.NO_VALUE, speedup, best])
     return tables.table(lines)
+
+
+def _limit_of_chance(runs: Sequence[StudyRun]) -> float | None:
+    """As `findings.limit_of_chance`, on the test samples of the runs; None if they are unknown."""
+    for run in runs:
+        matrix = evidence.read(Directory(run.folder, compared=False)).of_global
+        if matrix is not None and matrix.sum():
+            return findings.limit_of_chance(matrix)
+    return None
 
 
 def costs(runs: Sequence[StudyRun]) -> str:
