@@ -376,7 +376,7 @@ def test_an_accuracy_at_chance_is_no_target(tmp_path, best, is_target):
         )
 
 
-def test_heads_and_groups_of_classes():
+def test_heads_and_groups_of_classes(tmp_path):
     fedloge = {
         "ga_final": 60.0,
         "ga_psi_final": 50.0,
@@ -387,8 +387,9 @@ def test_heads_and_groups_of_classes():
         "pa_few_final": 55.0,
     }
     fedavg = {"ga_final": 58.0, "ga_few_final": 20.0, "ga_many_final": 94.0, "pa_few_final": 50.0}
-    runs = runs_of({"fedavg": [fedavg], "fedloge": [fedloge, {**fedloge, "ga_final": 62.0}]})
-    rows = table(comparison_tables.heads_and_groups(runs))
+    results = {"fedavg": [fedavg], "fedloge": [fedloge, {**fedloge, "ga_final": 62.0}]}
+    runs = runs_of(results, tmp_path)
+    rows = table(comparison_tables.heads_and_groups(runs)[1])
     assert [tuple(row.values()) for row in rows] == [
         ("fedavg", "<ins>58.0</ins>", "<ins>94.0</ins>", "<ins>20.0</ins>", "50.0"),
         ("fedloge", "**61.0 ± 1.4**", "90.0 ± 0.0", "**30.0 ± 0.0**", "**55.0 ± 0.0**"),
@@ -397,7 +398,7 @@ def test_heads_and_groups_of_classes():
     assert list(rows[0]) == ["method", "GA", "GA, many", "GA, few", "PA after, few"]
     # Without anything that the table of accuracies lacks, there is none.
     plain = runs_of({"fedavg": [{"ga_final": 58.0}], "fedloge": [None]})
-    assert comparison_tables.heads_and_groups(plain) == ""
+    assert comparison_tables.heads_and_groups(plain) == []
 
 
 def test_costs():

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 
 import pytest
@@ -21,6 +22,7 @@ from tests.studies.fake_sweep import (
     point,
     points,
 )
+from tff_pcdd import measures
 from tff_pcdd.report import sweep_page
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import Halving, dry_run, method_sweep_tables, study, sweep_methods
@@ -39,6 +41,13 @@ def training(monkeypatch, tmp_path):
 def read(path):
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
+
+
+def row_of(method, text, number=0):
+    """The row of a method in one of the tables that begin with the column of the methods."""
+    table = [*re.finditer(r"(?m)^\| method(?:.*\n?)+?(?=\n|\Z)", text)][number].group()
+    head, *rows = table_rows(table)
+    return next(dict(zip(head, row, strict=True)) for row in rows if row[0] == method)
 
 
 @pytest.mark.draws
@@ -145,9 +154,10 @@ def test_the_report(training, tmp_path):
     # Points, stopped, and the rounds of all points: 2 × (2 + 4 + 8).
     chosen = "client_learning_rate=0.1, fedprox_mu=0.001"
     assert ["fedprox", chosen, "95.0", "5", "6", "4", "28"] in cells
-    header = next(line for line in cells if "GA - FedAvg's" in line)
-    (row,) = (line for line in cells[cells.index(header) :] if line[0] == "fedprox")
-    values = dict(zip(header, row, strict=True))
+    values = {
+        **row_of("fedprox", text.partition("### Accuracy\n\n")[2]),
+        **row_of("fedprox", text.partition("### Cost\n\n")[2]),
+    }
     # GA is 50 + seed of FedAvg and 50 + 2 seed of FedProx, for seeds 1, 2, 3.
     assert values["GA"] == "**54.0 ± 2.0**"
     assert values["GA - FedAvg's"] == "+2.0 ± 1.0"
@@ -174,8 +184,25 @@ def test_the_held_out_accuracy_beside_the_results_is_the_criterion(criterion, wh
     summary = {"va_best": 50.0, "va_balanced_best": 50.0, "va_personal_best": 50.0}
     summary[f"{criterion}_best"] = 70.0
     runs = [StudyRun(config, tmp_path, "this run", summary) for config in configs([1])]
-    names, cells = table_rows(method_sweep_tables.results(runs, criterion))
-    assert dict(zip(names, cells, strict=True))[f"VA, {which}, best round"] == "70.0"
+    _, accuracies, *_ = method_sweep_tables.results(runs, criterion)
+    assert row_of("fedavg", accuracies)[f"VA, {which}, best round"] == "70.0"
+
+
+def test_no_table_of_results_has_more_columns_than_can_be_read(tmp_path):
+    """Ten, with other PA epochs for each method, groups of classes, costs and a further head."""
+    summary = dict.fromkeys([*measures.TABLE, *measures.GROUPS, "va_best"], 50.0)
+    summary |= {"upload_bytes": 1, "download_bytes": 2, "seconds_per_round": 0.5}
+    runs = [
+        StudyRun(config, tmp_path, "", {**summary, "personal_epochs": number, **further})
+        for number, further in enumerate(({}, {"ga_ssec_final": 60.0}))
+        for config in configs([1], algorithm=("fedavg", "fedloge")[number])
+    ]
+    text = method_sweep_tables.document(runs[0].config, [], runs, "va", [], [], "all")
+    headings = [line for line in text.splitlines() if line.startswith("| method")]
+    assert [line.count("|") - 1 for line in headings] == [7, 10, 8, 4]
+    assert {*measures.headings(*measures.GROUPS).values()} <= {*row_of("fedavg", text, 2)}
+    assert row_of("fedloge", text, 1)["PA epochs"] == "1"
+    assert "fedloge: ssec" in text
 
 
 def test_test_accuracies_do_not_enter_any_decision(monkeypatch, tmp_path):

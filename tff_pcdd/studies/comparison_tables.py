@@ -107,18 +107,14 @@ def document(
         parts += ["## All partitions", *said.get("", ()), overview(partitions)]
     for partition, group in partitions.items():
         parts += [f"## {partition}", *said.get(partition, ())]
-        parts += ["### Accuracy", accuracies(group)]
-        epochs = {*_epochs(group).values()}
-        if len(epochs) == 1 and epochs != {tables.NO_VALUE}:
-            parts += [f"PA epochs: {epochs.pop()}."]
+        parts += ["### Accuracy", accuracies(group), *common_epochs(group)]
         keys = measures.tabled(_keys(group))[len(measures.TABLE) :]
         at_best = [key for key in keys if key in measures.AT_BEST]
         if at_best:
             parts += ["### Best round on held-out samples", accuracies(group, at_best)]
         if others := [key for key in keys if key not in at_best]:
             parts += ["### Further measures", accuracies(group, others)]
-        if by_heads := heads_and_groups(group):
-            parts += [HEADS_TITLE, by_heads, *group_sizes(group)]
+        parts += heads_and_groups(group)
         if by_rounds := rounds_to_accuracy(group):
             parts += [ROUNDS_TITLE, by_rounds]
         parts += ["### Cost", costs(group)]
@@ -196,17 +192,22 @@ def accuracies(runs: Sequence[StudyRun], keys: Sequence[str] = measures.TABLE) -
         keys: of summary.json. Of those that no run has, only GA has a column; beside the main
             accuracies stands what is over training alone, and PA epochs if methods differ in them.
     """
-    groups = by_method(runs)
     columns = columns_of(runs, measures.headings(*keys), always="ga_final")
     if keys == measures.TABLE:
         if differences := results_of(runs).over_local():
-            gains = {name: tables.gains(differences.get(name, [])) for name in groups}
+            gains = {name: tables.gains(differences.get(name, [])) for name in by_method(runs)}
             columns["PA over local"] = gains
-        if len({*(epochs := _epochs(runs)).values()}) > 1:
-            columns["PA epochs"] = epochs
-    columns["seeds"] = {method: seeds(group) for method, group in groups.items()}
-    body = [[_name(m, group), *(c[m] for c in columns.values())] for m, group in groups.items()]
-    return tables.table([["method", *columns], *body])
+        columns |= differing_epochs(runs)
+    return table_of(runs, columns)
+
+
+def table_of(runs: Sequence[StudyRun], columns: Mapping[str, Mapping[str, str]]) -> str:
+    """A line for each method, with cells by heading and method, and how many runs it has."""
+    body = [
+        [_name(method, group), *(cells[method] for cells in columns.values()), seeds(group)]
+        for method, group in by_method(runs).items()
+    ]
+    return tables.table([["method", *columns, "seeds"], *body])
 
 
 def columns_of(
@@ -235,6 +236,18 @@ def seeds(runs: Sequence[StudyRun]) -> str:
     return tables.count(len(own.usable), len(runs), len(own.diverged))
 
 
+def differing_epochs(runs: Sequence[StudyRun]) -> dict[str, dict[str, str]]:
+    """The column with the PA epochs of each method, if methods differ in them."""
+    epochs = _epochs(runs)
+    return {"PA epochs": epochs} if len({*epochs.values()}) > 1 else {}
+
+
+def common_epochs(runs: Sequence[StudyRun]) -> list[str]:
+    """A line about the PA epochs of all methods, if they have the same."""
+    epochs = {*_epochs(runs).values()} - {tables.NO_VALUE}
+    return [f"PA epochs: {epochs.pop()}."] if not differing_epochs(runs) and epochs else []
+
+
 def _epochs(runs: Sequence[StudyRun]) -> dict[str, str]:
     """After how many local epochs PA of each method is measured."""
     return {
@@ -256,14 +269,14 @@ def _kilobytes(results: Results, key: str) -> str:
     return tables.number([value / 1000 for value in results.bytes_per_client(key)], ",.1f")
 
 
-def heads_and_groups(runs: Sequence[StudyRun]) -> str:
+def heads_and_groups(runs: Sequence[StudyRun]) -> list[str]:
     """GA of every head that the methods report, and accuracies on many, medium and few classes.
 
     Args:
         runs: of one partition.
 
     Returns:
-        The table; empty if it would only repeat the table of accuracies.
+        A section; nothing if it would only repeat the table of accuracies.
     """
     rows = {}
     groups = by_method(runs)
@@ -284,14 +297,14 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
         }
     columns = {heading: column for heading, column in columns.items() if any(column.values())}
     if len(columns) <= 1 and len(rows) == len(groups):
-        return ""
+        return []
     unranked = {_name(name, groups[name]) for name in baselines(runs)}
     cells = [tables.mark_best(column, unranked) for column in columns.values()]
     body = [[name, *(column[name] for column in cells)] for name in rows]
-    return tables.table([["method", *columns], *body])
+    return [HEADS_TITLE, tables.table([["method", *columns], *body]), *_group_sizes(runs)]
 
 
-def group_sizes(runs: Sequence[StudyRun]) -> list[str]:
+def _group_sizes(runs: Sequence[StudyRun]) -> list[str]:
     """A line about the sizes of the many, medium and few classes, where runs have such groups."""
     if not {*measures.GROUPS} & {*_keys(runs)}:
         return []
@@ -323,8 +336,8 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
     limit = _limit_of_chance(groups[BASELINE])
     if limit is not None and target <= limit:
         return (
-            f"No target: FedAvg's best GA, {target:.1f} %, is no better than always giving the same "
-            f"answer, which may reach {limit:.1f} %."
+            f"No target: FedAvg's best GA, {target:.1f} %, is no better than always giving the "
+            f"same answer, which may reach {limit:.1f} %."
         )
     reached = {
         method: next((number for number, value in curve.items() if value >= target), None)

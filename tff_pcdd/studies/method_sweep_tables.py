@@ -100,9 +100,10 @@ def document(
     if runs:
         parts += [
             f"## Results with the chosen settings, seeds {_seeds(run.config for run in runs)}",
-            results(runs, criterion),
-            *comparison_tables.group_sizes(runs),
+            *(tabled := results(runs, criterion)),
+            "### What the columns mean",
             comparison_tables.ACCURACY,
+            *[comparison_tables.HEADS] * (comparison_tables.HEADS_TITLE in tabled),
             "GA - FedAvg's: the mean over seeds of the difference "
             "between runs with the same seed, in percentage points. MB: what all clients send and "
             "receive in a run, in units of 1,000,000 bytes. s/round: median time of a round in "
@@ -153,37 +154,40 @@ def choices(tuned: Sequence[Tuned], criterion: str) -> list[list[str]]:
     return lines
 
 
-def results(runs: Sequence[StudyRun], criterion: str) -> str:
+def results(runs: Sequence[StudyRun], criterion: str) -> list[str]:
     """Accuracies, bytes and time of the final runs, mean ± sample standard deviation over seeds.
+
+    Each table answers one question and has at most ten columns; the csv files have all of them.
 
     Args:
         runs: the final runs.
         criterion: as for `sweep_methods`.
     """
-    groups = by_method(runs)
-    found = {method: results_of(group) for method, group in groups.items()}
+    found = {method: results_of(group) for method, group in by_method(runs).items()}
     fedavg = found.get(BASELINE, Results(()))
     best = measures.of(criterion).best
-    shown = measures.headings(best, *measures.TABLE, *measures.GROUPS)
+    shown = measures.headings(best, *measures.TABLE)
     if criterion != "va":
         shown[best] += ", best round"
-    columns = comparison_tables.columns_of(runs, shown)
-    lines = [["method", *columns, "GA - FedAvg's", "PA epochs", "MB", "s/round", "seeds"]]
-    for method, group in groups.items():
-        own = found[method]
-        gains = [] if method == BASELINE else own.gains(fedavg, "ga_final")
-        lines.append(
-            [
-                _name(method),
-                *(column[method] for column in columns.values()),
-                tables.gains(gains),
-                tables.number(own.values("personal_epochs"), "d"),
-                tables.number(_megabytes(own), ",.1f"),
-                tables.spread(own.values("seconds_per_round"), 3),
-                comparison_tables.seeds(group),
-            ]
-        )
-    return tables.table(lines)
+    accuracies = comparison_tables.columns_of(runs, shown)
+    accuracies["GA - FedAvg's"] = {
+        method: tables.gains([] if method == BASELINE else own.gains(fedavg, "ga_final"))
+        for method, own in found.items()
+    }
+    accuracies |= comparison_tables.differing_epochs(runs)
+    seconds = {method: own.values("seconds_per_round") for method, own in found.items()}
+    costs = {
+        "MB": {method: tables.number(_megabytes(own), ",.1f") for method, own in found.items()},
+        "s/round": {method: tables.spread(own, 3) for method, own in seconds.items()},
+    }
+    return [
+        "### Accuracy",
+        comparison_tables.table_of(runs, accuracies),
+        *comparison_tables.common_epochs(runs),
+        *comparison_tables.heads_and_groups(runs),
+        "### Cost",
+        comparison_tables.table_of(runs, costs),
+    ]
 
 
 def _megabytes(results: Results) -> list[float]:
