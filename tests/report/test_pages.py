@@ -386,7 +386,7 @@ def test_the_command_of_a_comparison_has_what_its_runs_share(tmp_path):
         header, *rows = path.read_text().splitlines()
         rows += [row.replace("P3C2", "Dir(0.1)") for row in rows]
         path.write_text("\n".join([header, *rows]) + "\n")
-    assert not page(comparison_dir=tmp_path).commands
+    assert not [c for c in page(comparison_dir=tmp_path).commands if "tasks.compare" in c]
 
 
 @pytest.mark.parametrize(
@@ -427,6 +427,34 @@ def test_an_undecided_comparison_exports_fedavg(tmp_path):
     tree = page(comparison_dir=tmp_path)
     [export, _] = (shlex.split(text)[3:] for text in tree.commands)
     assert export[:2] == [f"--run_dir={tmp_path}/fedavg/seed_3", "--personal_model=after"]
+
+
+def test_a_comparison_exports_what_it_recommends_on_each_partition(tmp_path):
+    """FedGELA on P3C2, and FedAvg on P3C9, where it is undecided."""
+    make_comparison(tmp_path, algorithms=("fedavg", "fedgela"), seeds=(3, 4))
+    path = tmp_path / "comparison.csv"
+    with open(path, newline="") as file:
+        rows = [*csv.DictReader(file)]
+    for method in ("fedavg", "fedgela"):
+        for seed in (3, 4):
+            folder = tmp_path / "few" / method / f"seed_{seed}"
+            summary = make_run(folder, seed=seed, algorithm=method, classes_per_client=9)
+            rows.append({"partition": "P3C9", **summary})
+    for row in rows:
+        ahead = 20 * ((row["partition"], row["algorithm"]) == ("P3C2", "fedgela"))
+        row["ga_final"] = row["pa_final"] = 60 + ahead + int(row["seed"]) / 10 * (1 + ahead)
+    write_csv(path, [*rows[0]], [[*row.values()] for row in rows])
+    tree = page(comparison_dir=tmp_path)
+    flags = [shlex.split(text)[3:5] for text in tree.commands]
+    assert flags == [
+        [f"--run_dir={tmp_path}/fedgela/seed_3", "--personal_model=after"],
+        [f"--run_dir={tmp_path}/few/fedavg/seed_3", "--personal_model=after"],
+    ]
+    everywhere = tree.texts.index("All partitions")
+    first, second = (tree.texts.index(name, everywhere) for name in ("P3C2", "P3C9"))
+    exported = "Next, for one model for all and a model for each client, after local training: "
+    assert f"{exported}export fedgela's of seed 3." in tree.texts[first:second]
+    assert f"{exported}export fedavg's of seed 3." in tree.texts[second:]
 
 
 def test_the_global_matrix_is_shown(run):

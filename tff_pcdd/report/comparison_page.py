@@ -21,6 +21,7 @@ from tff_pcdd.report import (
     terms,
 )
 from tff_pcdd.results import answers, by_client, compared
+from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.compared import Compared
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import ALONE, Result, Results
@@ -89,8 +90,9 @@ def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
             *found.findings,
             *(Finding("damaged", line) for line in directory.damaged()),
         ],
-        "answers": [(answer.partition, answer.sentences()) for answer in answered],
-        "exports": _exports(found),
+        "answers": [
+            (answer.partition, answer.sentences(), _exports(answer, found)) for answer in answered
+        ],
         "parts": parts,
         "command": _command(found.settings, results),
         "several_seeds": len({result.seed for result in results}) > 1,
@@ -105,18 +107,18 @@ def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
     }
 
 
-def _exports(found: Compared) -> list[tuple[str, str]]:
-    """Which models to take by the answer on a single partition, and commands that export them."""
-    if len(found.answers) != 1 or not found.settings:
-        return []
-    [answer] = found.answers
+def _exports(answer: Answer, found: Compared) -> list[tuple[str, str]]:
+    """Which models to take by the answer on a partition, and commands that export them."""
     recommended = {choice.key: choice.recommended for choice in answer.choices}
     shared = recommended.get("ga_final", "")
     personal, key = recommended.get("pa_final", ""), "pa_final"
     if answer.federating is not None:
         personal, key = answer.federating.recommended
-    usable = [(run, values) for run, values in found.settings if not run.diverged]
-    runs = {run.method: (run, values) for run, values in usable[::-1]}
+    runs = {
+        run.method: (run, values)
+        for run, values in found.settings[::-1]
+        if run.partition == answer.partition and not run.diverged
+    }
     wanted = []
     if personal in runs:
         stage = "after" if key == "pa_final" else "before"
