@@ -621,6 +621,18 @@ def test_fedavg_is_not_recommended_if_it_is_worse_than_training_alone():
     assert answer.federating.recommended == ("ccvr", "pa_final")
 
 
+@pytest.mark.parametrize(
+    ("fedavg", "recommended"), [((70.0, 81.0, 82.0), "ccvr"), ((80.0, 83.0, 83.5), "fedavg")]
+)
+def test_fedavg_is_not_recommended_on_trust_where_federating_pays(fedavg, recommended):
+    """CCVR: 2, 2 and 2.2, 2.1 ± 0.3 points; FedAvg, −10, 0 and 0 or 0, 2 and 1.5, is undecided."""
+    pa = {"fedavg": fedavg, "ccvr": (82.0, 83.0, 84.2)}
+    low = {"fedavg": (50.0, 50.0, 50.0), "ccvr": (50.0, 50.0, 50.0)}
+    [answer] = answers.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), [])
+    assert answer.federating.heading.startswith("Federating: it pays")
+    assert answer.federating.recommended == (recommended, "pa_final")
+
+
 def test_without_training_alone_nothing_is_said_about_federating():
     without = Results([run for run in results() if run.method != "local"])
     [answer] = answers.read(without, [])

@@ -61,14 +61,16 @@ class Federating:
     def recommended(self) -> tuple[str, str]:
         """A method, and which of its models clients take.
 
-        FedAvg's if no better ones are known for sure, and they are not worse than training alone.
+        FedAvg's if no better ones are known for sure, unless they are worse than training alone:
+        for sure, or on average where the best ones are better than training alone for sure.
         """
         if self._is_worse(self.over):
             return ALONE, _ALONE_KEY
         ahead, baseline = self.over_baseline, self.baseline_over
         if ahead is None or ahead.is_more_than(self.sample):
             return self.method, self.key
-        if baseline is not None and self._is_worse(baseline):
+        pays = self.over.is_more_than(self.sample)
+        if baseline is not None and (self._is_worse(baseline) or pays and baseline.mean < 0):
             return self.method, self.key
         return BASELINE, _ALONE_KEY
 
