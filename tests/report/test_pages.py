@@ -427,6 +427,8 @@ def test_an_undecided_comparison_exports_fedavg(tmp_path):
     tree = page(comparison_dir=tmp_path)
     [export, _] = (shlex.split(text)[3:] for text in tree.commands)
     assert export[:2] == [f"--run_dir={tmp_path}/fedavg/seed_3", "--personal_model=after"]
+    said = "export fedavg's of seed 3, the simplest method, as it is undecided."
+    assert said in " ".join(tree.texts)
 
 
 def test_a_comparison_exports_what_it_recommends_on_each_partition(tmp_path):

@@ -25,6 +25,7 @@ from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.compared import Compared
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import ALONE, Result, Results
+from tff_pcdd.tables import BASELINE
 from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG, REPORT
 
@@ -135,7 +136,9 @@ def _exports(answer: Answer, found: Compared) -> list[tuple[str, str]]:
         run, values = runs[method]
         assert run.folder is not None
         text = settings_table.export_command(run.folder / CONFIG, values, method, flags)
-        exports.append((f"{what}: export {method}'s of seed {run.seed}", text))
+        leads = any(choice.best == method for choice in answer.choices)
+        why = "" if leads or method != BASELINE else ", the simplest method, as it is undecided"
+        exports.append((f"{what}: export {method}'s of seed {run.seed}{why}", text))
     return exports
 
 
