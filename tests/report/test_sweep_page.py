@@ -315,6 +315,7 @@ def test_a_sweep_over_methods(tmp_path):
     shown = " ".join(tree.texts)
     assert "fedavg, fedgela: the chosen client_learning_rate=0.1 is the largest value" in shown
     assert shown.index("fedgela client_learning_rate=0.1") < shown.index("fedavg client_learning")
+    assert "rounds that all points have trained together, with all seeds" in shown
     assert "comparison/report.html" not in (tmp_path / "report.html").read_text()
     make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedgela"))
     write_report(comparison_dir=tmp_path / "comparison")

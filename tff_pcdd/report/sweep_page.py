@@ -400,7 +400,7 @@ def _methods(
         Column(va, f"{of_what}, in the best round, with the chosen settings"),
         Column("points", "points of the grid that were tried"),
         Column("stopped", f"points that were stopped early, {_why_stopped(call)}"),
-        Column("rounds", "rounds that all points have trained together"),
+        Column("rounds", "rounds that all points have trained together, with all seeds"),
     ]
     # The accuracy of the comparison that corresponds to that by which settings were chosen.
     asked = "pa_final" if criterion == "va_personal" else "ga_final"
@@ -435,7 +435,9 @@ def _methods(
         "flags": [],
         "link": pages.address(report, page) if report.is_file() else "",
         "points_title": "Chosen settings",
-        "all_points": Table([columns[0], Column("rounds", "rounds it has trained")], every),
+        "all_points": Table(
+            [columns[0], Column("rounds", "rounds of its runs, with all seeds")], every
+        ),
         "first": "method",
         "accuracies": [leads.mean(key) for key in _FINAL],
         "finals": final.results,
