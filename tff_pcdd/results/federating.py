@@ -70,7 +70,7 @@ class Federating:
         if ahead is None or ahead.is_more_than(self.sample):
             return self.method, self.key
         pays = self.over.is_more_than(self.sample)
-        if baseline is not None and (self._is_worse(baseline) or pays and baseline.mean < 0):
+        if baseline is not None and (self._is_worse(baseline) or (pays and baseline.mean < 0)):
             return self.method, self.key
         return BASELINE, _ALONE_KEY
 
