@@ -20,7 +20,7 @@ from publication.published import FINAL, NOTES, Notes, Published
 from tff_pcdd import tables
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.measures import headings
-from tff_pcdd.results.reading import number
+from tff_pcdd.tables import read_number
 
 _INTRO = """\
 What the papers of three methods claim, beside the results of the [comparison]({main}), which
@@ -272,7 +272,7 @@ def _values(one: Published, method: str, column: str) -> dict[str, float]:
             row["seed"]: value
             for row in one.further
             if (row["method"], row["settings"]) == (method, settings)
-            and (value := number(row.get(column, ""))) is not None
+            and (value := read_number(row.get(column, ""))) is not None
         }
     return Row.parse(f"{one.name}/{method}").values(one, column)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from scipy import stats
 
 from tff_pcdd.experiment.history import History
-from tff_pcdd.results.reading import number
+from tff_pcdd.tables import read_number
 
 # The accuracies that are compared with GA, and how the page names them.
 ACCURACIES = {
@@ -78,10 +78,10 @@ def described(table: Sequence[Mapping[str, str]], criterion: str) -> str:
     table = [row for row in table if row["round"] == statistics.mode(rounds)]
     if len(table) < _FEWEST:
         return ""
-    ga = [number(row["ga"]) for row in table]
+    ga = [read_number(row["ga"]) for row in table]
     agreement = []
     for column, name in ACCURACIES.items():
-        values = [number(row[column]) for row in table]
+        values = [read_number(row[column]) for row in table]
         if None not in values and len({*values}) > 1 and len({*ga}) > 1:
             agreement.append(f"{stats.spearmanr(values, ga)[0]:.2f} for {name}")
     if not agreement:

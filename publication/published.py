@@ -28,8 +28,9 @@ from typing import Any
 
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.findings import read_point
-from tff_pcdd.results.reading import Directory, number
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.tables import read_number
 
 SCHEMA = 1
 
@@ -278,11 +279,11 @@ def _result(partition: str, row: Mapping[str, str]) -> Result:
         seed=row["seed"],
         digest=row["config_digest"],
         diverged=row["diverged"] == "True",
-        values={name: number(cell) for name, cell in row.items() if name not in texts},
+        values={name: read_number(cell) for name, cell in row.items() if name not in texts},
     )
 
 
 def _curve(row: Mapping[str, str]) -> Curve:
-    pairs = sorted((int(name), number(cell)) for name, cell in row.items() if name.isdecimal())
+    pairs = sorted((int(name), read_number(cell)) for name, cell in row.items() if name.isdecimal())
     points = [(n, value) for n, value in pairs if value is not None]
     return Curve(row["algorithm"], row["seed"], points)

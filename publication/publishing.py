@@ -24,10 +24,11 @@ from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.report import settings_table
 from tff_pcdd.results import comparison, confusion
-from tff_pcdd.results.reading import Directory, number
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.studies import method_sweep
 from tff_pcdd.studies.method_sweep import COMPARISON
+from tff_pcdd.tables import read_number
 from tff_pcdd.training.file_names import COMPARISON_TABLE, METRICS, SWEEP_RUNS, SWEEP_TABLE
 from tff_pcdd.training.run_directory import path_settings
 
@@ -137,7 +138,7 @@ def _trials(path: Path) -> list[dict[str, str]]:
         if lacking := sorted({"rounds", "stopped_after", "diverged", "failed"} - set(header)):
             raise ValueError(f"there is no column {lacking[0]!r}")
         for trial in trials:
-            if number(trial["va"]) is None and trial["chosen"] == "True":
+            if read_number(trial["va"]) is None and trial["chosen"] == "True":
                 raise ValueError(f"the chosen settings of {trial['algorithm']} have no accuracy")
             int(trial["rounds"])
     except ValueError as error:

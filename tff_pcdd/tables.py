@@ -264,6 +264,34 @@ def original(text: str) -> str:
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
+# No accuracy, time or number of bytes is as large.
+LARGEST = 10**18
+
+
+def read_number(cell: str) -> float | None:
+    """A number; None for an empty cell, NaN, infinities and what is far too large.
+
+    Raises:
+        ValueError: the cell is not a number.
+    """
+    if not cell:
+        return None
+    value = float(cell)
+    return value if abs(value) < LARGEST else None
+
+
+def read_count(cell: str) -> int:
+    """A number of samples; 0 for an empty cell.
+
+    Raises:
+        ValueError: the cell is not such a number.
+    """
+    value = int(cell or 0)
+    if not 0 <= value < LARGEST:
+        raise ValueError(f"{value} is not a number of samples")
+    return value
+
+
 # The method with which the others are compared.
 BASELINE = "fedavg"
 

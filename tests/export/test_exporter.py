@@ -274,9 +274,10 @@ def test_a_refused_export_releases_the_runtime(runs, tmp_path, monkeypatch):
 def test_ids_that_cannot_be_shown_are_not_looked_up_in_the_table(tmp_path):
     """Which escapes them; `export_run` has the ids themselves."""
     config = ExperimentConfig.from_settings(algorithm="fedavg")
-    (tmp_path / "clients.csv").write_text("client\n7\nMary\\xa0Smith\n")
+    table = "client,train_samples,test_samples,warning\n7,1,1,\nMary{}Smith,1,1,\n"
+    (tmp_path / "clients.csv").write_text(table.format("\\xa0"))
     options = export.ExportOptions(clients="Mary\u00a0Smith")
     check_export(config, tmp_path, tmp_path / "out", options)
-    (tmp_path / "clients.csv").write_text("client\n7\nMary Smith\n")
+    (tmp_path / "clients.csv").write_text(table.format(" "))
     with refuses("clients", "there is no client 'Mary"):
         check_export(config, tmp_path, tmp_path / "out", options)

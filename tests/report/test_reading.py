@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.report.directories import FIXED, make_run, write_csv
-from tff_pcdd import text
+from tff_pcdd import tables, text
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.results import by_client, confusion, reading
 from tff_pcdd.results.reading import Directory
@@ -110,14 +110,14 @@ def test_names_are_shown_on_one_line():
 
 
 def test_numbers():
-    assert reading.number("1.5") == 1.5
-    assert [reading.number(cell) for cell in ("", "nan", "inf", "1e300")] == [None] * 4
+    assert tables.read_number("1.5") == 1.5
+    assert [tables.read_number(cell) for cell in ("", "nan", "inf", "1e300")] == [None] * 4
     with pytest.raises(ValueError):
-        reading.number("many")
-    assert (reading.count("12"), reading.count("")) == (12, 0)
+        tables.read_number("many")
+    assert (tables.read_count("12"), tables.read_count("")) == (12, 0)
     for cell in ("-1", "1.5", "9" * 30, "9" * 10_000):
         with pytest.raises(ValueError):
-            reading.count(cell)
+            tables.read_count(cell)
 
 
 def test_clients(tmp_path):

@@ -6,6 +6,8 @@ import types
 
 import pytest
 
+from tff_pcdd.results import by_client
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import comparison, study
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training.clients_table import COLUMNS, DIVERGED
@@ -81,6 +83,17 @@ def test_unfinished_runs_and_missing_tables(tmp_path, caplog):
     said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert len(said) == 1
     assert said[0].startswith("fedavg 0: the table of clients lacks this run")
+
+
+def test_tables_of_earlier_versions(tmp_path):
+    """They lack some accuracies, which pages leave empty, too."""
+    run = make_run(tmp_path, "IID", "fedavg", 0)
+    header = "client,train_samples,test_samples,pa,warning,train_a"
+    (run.folder / "clients.csv").write_text(f"{header}\nnorth,5,20,80.0,,5\n")
+    [row] = comparison.client_rows([run])
+    assert (row["client"], row["pa"], row["ga"]) == ("north", 80.0, None)
+    [site] = by_client.read(Directory(run.folder)).sites
+    assert site.values == {name: row[name] for name in site.values}
 
 
 def test_a_run_is_no_comparison(tmp_path):

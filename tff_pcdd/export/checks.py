@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tff_pcdd import files, tables
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.export import layout
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.slugs import slugs
 from tff_pcdd.settings import split_names
-from tff_pcdd.training import ExperimentConfig
+from tff_pcdd.training import ExperimentConfig, clients_table
 from tff_pcdd.training.file_names import CLIENTS
 
 # The most clients that an error lists.
@@ -103,11 +100,8 @@ def choose_clients(client_ids: Sequence[str], wanted: str) -> dict[int, str]:
 def _client_ids(run_dir: Path) -> list[str]:
     """The ids of a run's clients, if it has a table that shows them as they are."""
     try:
-        text = files.read_bytes(run_dir / CLIENTS).decode()
-        ids = [
-            tables.original(row["client"]) for row in csv.DictReader(io.StringIO(text, newline=""))
-        ]
-    except (OSError, ValueError, KeyError, csv.Error):
+        ids = [row["client"] for row in clients_table.read(run_dir / CLIENTS)]
+    except (OSError, DamagedFileError):
         return []
     # The table escapes characters that cannot be shown.
     return [] if any("\\" in client_id for client_id in ids) else ids

@@ -19,12 +19,13 @@ from tff_pcdd.report import pages, settings_table, terms
 from tff_pcdd.report.site_table import Column, Row, Table
 from tff_pcdd.results import by_client, compared, comparison
 from tff_pcdd.results.gains import gain
-from tff_pcdd.results.reading import Directory, number
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.settings import describe
 from tff_pcdd.studies.method_sweep import BEST, CALLS, COMPARISON, POINTS
 from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE, of_earlier
 from tff_pcdd.studies.tuning import ALL, WHY_STOPPED
+from tff_pcdd.tables import read_number
 from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CONFIG, FAILURES, REPORT, SUMMARY, SWEEP_RUNS, SWEEP_TABLE
 
@@ -203,7 +204,7 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         scores = {
             row.get("seed", ""): value
             for row in usable
-            if (value := number(row.get(measure.best, ""))) is not None
+            if (value := read_number(row.get(measure.best, ""))) is not None
         }
         beside = []
         for key in (
@@ -211,7 +212,7 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
             f"ga_at_{measure.best_round}",
             f"pa_at_{measure.best_round}",
         ):
-            cells_there = [number(row.get(key, "")) for row in usable]
+            cells_there = [read_number(row.get(key, "")) for row in usable]
             found = [value for value in cells_there if value is not None]
             shown = tables.rounds(found) if key == measure.best_round else tables.spread(found, 1)
             beside.append((shown, tables.mean(found)))
@@ -253,7 +254,9 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         "points_title": "Points of the grid",
         "first": "settings",
         "accuracies": [
-            tables.mean([v for row in by_point.get(chosen, ()) if (v := number(row.get(key, "")))])
+            tables.mean(
+                [v for row in by_point.get(chosen, ()) if (v := read_number(row.get(key, "")))]
+            )
             for key in _FINAL
         ],
         "finals": _chosen_runs(directory, chosen, by_point.get(chosen, ())),
@@ -345,9 +348,9 @@ def _methods(
     rows, every, chosen = [], [], {}
     for method, own in by_method.items():
         best = next((row for row in own if row["chosen"] == "True"), None)
-        score = None if best is None else number(best["va"])
+        score = None if best is None else read_number(best["va"])
         stopped = sum(map(_is_stopped, own))
-        rounds = sum(number(row["rounds"]) or 0 for row in own)
+        rounds = sum(read_number(row["rounds"]) or 0 for row in own)
         if best is not None:
             chosen[method] = best["settings"]
         shown = name_of(best["settings"] or "defaults") if best else "nothing"
@@ -364,18 +367,18 @@ def _methods(
             )
         )
         for row in own:
-            value = number(row["va"])
+            value = read_number(row["va"])
             name = name_of(f"{method}: {row['settings'] or 'defaults'}".replace(",", ", "))
             note = "diverged" if row["diverged"] == "True" else ""
             detail = "chosen" if row is best else ""
-            trained = number(row["rounds"])
+            trained = read_number(row["rounds"])
             shown_cells = [(text.percent(value), value), (text.whole(trained), trained)]
             every.append(Row(name, shown_cells, note=note, detail=detail))
     rows.sort(key=lambda row: -(row.cells[0][1] or 0.0))
     found = findings.merged(
         {
             name_of(method): findings.of_choice(
-                {row["settings"]: number(row["va"]) for row in by_method[method]},
+                {row["settings"]: read_number(row["va"]) for row in by_method[method]},
                 settings,
                 # That of another method refuses this method's own coefficients.
                 _config(directory, runs, method),
@@ -468,7 +471,7 @@ def _noise(
         scores = {
             row["settings"]: None
             if row["stopped_after"] or row["diverged"] == "True"
-            else number(row["va"])
+            else read_number(row["va"])
             for row in by_method[method]
         }
         choices.append((name_of(method), settings, scores))

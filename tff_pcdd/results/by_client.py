@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from tff_pcdd import measures, tables
-from tff_pcdd.results.reading import Directory, count, number
+from tff_pcdd import tables
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.text import name_of
-from tff_pcdd.training.clients_table import Site
+from tff_pcdd.training.clients_table import Site, fixed, parse
 from tff_pcdd.training.file_names import CLIENTS, CONFIG
 
 _TRAIN = "train_"
+_RUN = ("partition", "algorithm", "seed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +48,15 @@ def read(directory: Directory) -> Sites:
     """
     header, rows = directory.table(CLIENTS)
     with directory.checked(CLIENTS):
-        if "warning" not in header:
-            raise KeyError("warning")
+        columns = fixed(header)
         # The names of classes are anything, even "samples": their columns are told by position.
-        rest = header[header.index("warning") + 1 :]
-        classes = [*itertools.takewhile(lambda name: name.startswith(_TRAIN), rest)]
-        first = len(header) - len(rest)
-        sites = [_site(dict(zip(header[:first], row, strict=False))) for row in rows]
-        counts = [[count(cell) for cell in row[first : first + len(classes)]] for row in rows]
+        of_classes = header[len(columns) :]
+        classes = [*itertools.takewhile(lambda name: name.startswith(_TRAIN), of_classes)]
+        sites, counts = [], []
+        for row in rows:
+            sites.append(Site.of(parse(dict(zip(columns, row, strict=False)))))
+            held = row[len(columns) : len(columns) + len(classes)]
+            counts.append([tables.read_count(cell) for cell in held])
     names = [name_of(name.removeprefix(_TRAIN)) for name in classes]
     return Sites(sites, names, np.array(counts, np.int64).reshape(len(rows), len(classes)))
 
@@ -81,18 +83,8 @@ def read_all(directory: Directory) -> list[Site]:
     """
     header, rows = directory.table(CLIENTS)
     with directory.checked(CLIENTS):
-        return [_site(dict(zip(header, row, strict=True))) for row in rows]
-
-
-def _site(cells: Mapping[str, str]) -> Site:
-    return Site(
-        name=tables.original(cells["client"]),
-        train=count(cells["train_samples"]),
-        test=count(cells["test_samples"]),
-        values={column: number(cells.get(column, "")) for column in measures.CLIENTS},
-        warning=" ".join(cells.get("warning", "").split()),
-        run=tuple(name_of(cells.get(key, "?")) for key in ("partition", "algorithm", "seed")),
-    )
+        every = [dict(zip(header, row, strict=True)) for row in rows]
+        return [Site.of(parse(each), tuple(name_of(each[key]) for key in _RUN)) for each in every]
 
 
 def without_global_model(sites: Sequence[Site]) -> bool:

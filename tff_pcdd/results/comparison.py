@@ -11,8 +11,9 @@ from tff_pcdd import findings
 from tff_pcdd.experiment.history import History
 from tff_pcdd.results import evidence
 from tff_pcdd.results.answers import UNTUNED, Tuning, is_known
-from tff_pcdd.results.reading import Directory, number
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.tables import read_number
 from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import (
     COMPARISON_TABLE,
@@ -85,7 +86,7 @@ def _titled(settings: Mapping[str, Any], method: str) -> str:
 def _number(cell: str) -> float | None:
     """A number; None for other text, such as in columns of later versions."""
     try:
-        return number(cell)
+        return read_number(cell)
     except ValueError:
         return None
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tff_pcdd import files
+from tff_pcdd import files, tables
 from tff_pcdd.errors import DamagedFileError, DataError, SettingError, shown
 from tff_pcdd.experiment.history import History
 from tff_pcdd.training.file_names import METRICS
@@ -23,9 +23,6 @@ from tff_pcdd.training.run_directory import read_history
 
 # The most bytes of a text file, and of all arrays of an archive when they are unpacked.
 _MAX_ARRAYS = 256_000_000
-
-# No accuracy, time or number of bytes is as large.
-_LARGEST = 10**18
 
 T = TypeVar("T")
 
@@ -177,34 +174,10 @@ class Directory:
                 yield path.parent
 
 
-def number(text: str) -> float | None:
-    """A number; None for an empty cell, NaN, infinities and what is far too large.
-
-    Raises:
-        ValueError: the text is not a number.
-    """
-    if not text:
-        return None
-    value = float(text)
-    return value if abs(value) < _LARGEST else None
-
-
 def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values that are numbers of ordinary size, true or false."""
     return {
         name: value
         for name, value in values.items()
-        if isinstance(value, int | float) and abs(value) < _LARGEST
+        if isinstance(value, int | float) and abs(value) < tables.LARGEST
     }
-
-
-def count(text: str) -> int:
-    """A number of samples; 0 for an empty cell.
-
-    Raises:
-        ValueError: the text is not such a number.
-    """
-    value = int(text or 0)
-    if not 0 <= value < _LARGEST:
-        raise ValueError(f"{value} is not a number of samples")
-    return value

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 # The columns of clients.csv before those of single classes.
 COLUMNS = ("client", "train_samples", "test_samples", *measures.CLIENTS, "warning")
-_TEXTS, _COUNTS = ("client", "warning"), ("train_samples", "test_samples")
 
 DIVERGED = "the run has diverged: these results are not usable"
 
@@ -55,10 +54,12 @@ class Site:
     run: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Site:
+    def of(cls, row: Mapping[str, Any], run: tuple[str, ...] = ()) -> Site:
         """The client of a row."""
         values = {name: row[name] for name in measures.CLIENTS}
-        return cls(str(row["client"]), row["train_samples"], row["test_samples"], values)
+        warning = " ".join(row["warning"].split())
+        samples = row["train_samples"], row["test_samples"]
+        return cls(row["client"], *samples, values, warning, run)
 
 
 def of(simulation: Simulation) -> list[Row]:
@@ -189,28 +190,45 @@ def read(path: Path) -> list[Row]:
         DamagedFileError: the file is damaged.
     """
     try:
-        lines = list(csv.reader(io.StringIO(files.read_bytes(path).decode()), strict=True))
-        if not lines or tuple(lines[0][: len(COLUMNS)]) != COLUMNS:
-            raise ValueError("not a table of clients")
-        if any(len(line) != len(lines[0]) for line in lines):
+        text = files.read_bytes(path).decode()
+        header, *lines = csv.reader(io.StringIO(text), strict=True)
+        if any(len(line) != len(header) for line in lines):
             raise ValueError("lines of different lengths")
-        return [_parse(line) for line in lines[1:]]
+        columns = fixed(header)
+        return [parse(dict(zip(columns, line, strict=False))) for line in lines]
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, csv.Error) as error:
+    except (OSError, KeyError, ValueError, csv.Error) as error:
         raise DamagedFileError(f"{path} is damaged ({error})") from None
 
 
-def _parse(line: Sequence[str]) -> Row:
-    def value(name: str, text: str) -> Any:
-        if name in _TEXTS:
-            return tables.original(text)
-        if name in _COUNTS:
-            return int(text)
-        return float(text) if text else None
+def fixed(header: Sequence[str]) -> Sequence[str]:
+    """The columns before those of single classes, which may have the same names.
 
-    cells = line[: len(COLUMNS)]
-    return {name: value(name, text) for name, text in zip(COLUMNS, cells, strict=True)}
+    Raises:
+        KeyError: the last of them is missing.
+    """
+    if "warning" not in header:
+        raise KeyError("warning")
+    return header[: header.index("warning") + 1]
+
+
+def parse(cells: Mapping[str, str]) -> Row:
+    """The row of a client, from the cells of a file by column.
+
+    Files of earlier versions lack some of the accuracies; these are None then.
+
+    Raises:
+        KeyError: there is no such column.
+        ValueError: a cell is no number.
+    """
+    return {
+        "client": tables.original(cells["client"]),
+        "train_samples": tables.read_count(cells["train_samples"]),
+        "test_samples": tables.read_count(cells["test_samples"]),
+        **{name: tables.read_number(cells.get(name, "")) for name in measures.CLIENTS},
+        "warning": cells.get("warning", ""),
+    }
 
 
 # The columns of clients.md and their headings.
