@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import pathlib
@@ -130,6 +131,20 @@ def write_checkpoint(folder, data):
     manifest = manifests.Manifest(1, run, "", True, clients={}, totals={}, metrics="")
     (folder / "checkpoints").mkdir(exist_ok=True)
     manifests.write(folder / "checkpoints", manifest)
+
+
+def read_csv(path):
+    """The rows of a csv file by column."""
+    with open(path, newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+@contextlib.contextmanager
+def edited(path):
+    """A block that changes the rows of a csv file, by column."""
+    rows = read_csv(path)
+    yield rows
+    write_csv(path, [*rows[0]], [[*row.values()] for row in rows])
 
 
 def write_csv(path, header, rows):

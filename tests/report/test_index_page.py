@@ -1,13 +1,12 @@
 """The page about all runs, comparisons and sweeps below a directory."""
 
-import csv
 import json
 import os
 import time
 
 import pytest
 
-from tests.report.directories import make_comparison, make_run, write_csv
+from tests.report.directories import make_comparison, make_run, read_csv, write_csv
 from tests.report.test_sweep_page import make_method_sweep, make_sweep, set_accuracies
 from tff_pcdd.errors import SettingError
 from tff_pcdd.report import index_page, write_index
@@ -58,8 +57,11 @@ def test_a_sweep_has_the_accuracies_of_what_it_chose(tmp_path):
     assert (entries["point"].ga, entries["point"].pa) == (71.0, 80.0)
     assert (entries["methods"].ga, entries["methods"].pa) == (None, None), "nothing was compared"
     make_comparison(tmp_path / "methods" / "comparison", algorithms=("fedgela", "fedavg"))
-    with open(tmp_path / "methods" / "comparison" / "comparison.csv", newline="") as file:
-        best = [row for row in csv.DictReader(file) if row["algorithm"] == "fedavg"]
+    best = [
+        row
+        for row in read_csv(tmp_path / "methods" / "comparison" / "comparison.csv")
+        if row["algorithm"] == "fedavg"
+    ]
     entries = {entry.folder: entry for entry in index_page.content(tmp_path)["entries"]}
     for key, shown in (("ga_final", entries["methods"].ga), ("pa_final", entries["methods"].pa)):
         assert shown == pytest.approx(sum(float(row[key]) for row in best) / 2)
@@ -92,8 +94,11 @@ def test_the_method_of_a_sweep_whose_accuracies_are_shown_is_named_first(tmp_pat
     assert (entry.what, entry.ga) == ("fedavg, fedgela", None)
     # The second one is 6 points better.
     make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedgela"))
-    with open(tmp_path / "comparison" / "comparison.csv", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["algorithm"] == "fedgela"]
+    rows = [
+        row
+        for row in read_csv(tmp_path / "comparison" / "comparison.csv")
+        if row["algorithm"] == "fedgela"
+    ]
     [entry] = index_page.content(tmp_path)["entries"]
     assert entry.what == "fedgela, fedavg"
     assert entry.ga == pytest.approx(sum(float(row["ga_final"]) for row in rows) / 2)

@@ -1,6 +1,5 @@
 """The pages: well-formed, escaped, self-contained, and with the numbers of the files."""
 
-import csv
 import html.parser
 import itertools
 import json
@@ -12,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.report.directories import make_comparison, make_run, write_checkpoint, write_csv
+from tests.report.directories import edited, make_comparison, make_run, read_csv, write_checkpoint
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.report import (
     comparison_page,
@@ -118,12 +117,9 @@ def test_finished_runs_that_the_page_leaves_out_are_named(tmp_path):
     """As after a comparison of fewer methods and seeds in the same directory."""
     make_comparison(tmp_path, algorithms=("fedavg", "fedgela"), seeds=(0, 1))
     assert "in this directory that" not in " ".join(page(comparison_dir=tmp_path).texts)
-    path = tmp_path / "comparison.csv"
-    with open(path, newline="") as file:
-        rows = [*csv.DictReader(file)]
-    kept = [row for row in rows if (row["algorithm"], row["seed"]) == ("fedavg", "0")]
-    assert len(kept) == 1
-    write_csv(path, [*rows[0]], [[*row.values()] for row in kept])
+    with edited(tmp_path / "comparison.csv") as rows:
+        rows[:] = [row for row in rows if (row["algorithm"], row["seed"]) == ("fedavg", "0")]
+        assert len(rows) == 1
     # One that is not finished has nothing to show.
     (tmp_path / "fedgela/seed_1/summary.json").unlink()
     assert (
@@ -139,8 +135,7 @@ def test_a_run(run):
     summary = json.loads((run / "summary.json").read_text())
     for key in ("ga_final", "pa_final", "pa_before_final"):
         assert f"{summary[key]:.1f} %" in tree.texts
-    with open(run / "clients.csv", newline="") as file:
-        rows = [*csv.DictReader(file)]
+    rows = read_csv(run / "clients.csv")
     lowest = min(rows, key=lambda row: float(row["pa"]))
     assert f"client {lowest['client']}" in tree.texts
     for row in rows:
@@ -233,8 +228,7 @@ def test_groups_of_few_test_samples_are_pointed_out(tmp_path):
 
 def test_recall_by_class_starts_with_the_largest_class(run):
     tree = page(run_dir=run)
-    with open(run / "clients.csv", newline="") as file:
-        rows = [*csv.DictReader(file)]
+    rows = read_csv(run / "clients.csv")
     train = {c: sum(int(row[f"train_{c}"]) for row in rows) for c in ("cat", "dog", "owl", "fox")}
     with np.load(run / "confusion.npz") as arrays:
         matrix = arrays["global"]
@@ -358,8 +352,7 @@ def test_a_comparison_shows_once_who_holds_which_classes(tmp_path):
         "Training samples of each client and class with seed 3; other seeds divide the data anew; "
         "darker cells have more."
     )
-    with open(tmp_path / "fedavg" / "seed_3" / "clients.csv", newline="") as file:
-        rows = [*csv.DictReader(file)]
+    rows = read_csv(tmp_path / "fedavg" / "seed_3" / "clients.csv")
     classes = ("cat", "dog", "owl", "fox")
     shown = ["Training samples by client and class on P3C2", "client", *classes]
     for row in rows:
@@ -405,15 +398,12 @@ def test_a_comparison_exports_what_its_answer_recommends(tmp_path, choice, model
     """CCVR for everybody, and FedGELA for each client."""
     make_comparison(tmp_path, algorithms=("fedavg", "ccvr", "fedgela"), seeds=(3, 4), alone=True)
     best = {("ccvr", "ga_final"): 99.0, **{("fedgela", key): v for key, v in choice.items()}}
-    path = tmp_path / "comparison.csv"
-    with open(path, newline="") as file:
-        rows = [*csv.DictReader(file)]
-    for row in rows:
-        for key in ("ga_final", "pa_final", "pa_before_final", "pa_before_masked_final"):
-            row[key] = f"{best.get((row['algorithm'], key), 70.0) + int(row['seed']) / 10}"
-        # The distance to the others depends on the seed a little.
-        row["pa_final"] = f"{float(row['pa_final']) - (row['algorithm'] == 'local')}"
-    write_csv(path, [*rows[0]], [[*row.values()] for row in rows])
+    with edited(tmp_path / "comparison.csv") as rows:
+        for row in rows:
+            for key in ("ga_final", "pa_final", "pa_before_final", "pa_before_masked_final"):
+                row[key] = f"{best.get((row['algorithm'], key), 70.0) + int(row['seed']) / 10}"
+            # The distance to the others depends on the seed a little.
+            row["pa_final"] = f"{float(row['pa_final']) - (row['algorithm'] == 'local')}"
     tree = page(comparison_dir=tmp_path)
     assert f"Next, for a model for each client, {what}: export fedgela's of seed 3." in tree.texts
     assert "Next, for one model for all: export ccvr's of seed 3." in tree.texts
@@ -434,18 +424,14 @@ def test_an_undecided_comparison_exports_fedavg(tmp_path):
 def test_a_comparison_exports_what_it_recommends_on_each_partition(tmp_path):
     """FedGELA on P3C2, and FedAvg on P3C9, where it is undecided."""
     make_comparison(tmp_path, algorithms=("fedavg", "fedgela"), seeds=(3, 4))
-    path = tmp_path / "comparison.csv"
-    with open(path, newline="") as file:
-        rows = [*csv.DictReader(file)]
-    for method in ("fedavg", "fedgela"):
-        for seed in (3, 4):
+    with edited(tmp_path / "comparison.csv") as rows:
+        for method, seed in itertools.product(("fedavg", "fedgela"), (3, 4)):
             folder = tmp_path / "few" / method / f"seed_{seed}"
             summary = make_run(folder, seed=seed, algorithm=method, classes_per_client=9)
             rows.append({"partition": "P3C9", **summary})
-    for row in rows:
-        ahead = 20 * ((row["partition"], row["algorithm"]) == ("P3C2", "fedgela"))
-        row["ga_final"] = row["pa_final"] = 60 + ahead + int(row["seed"]) / 10 * (1 + ahead)
-    write_csv(path, [*rows[0]], [[*row.values()] for row in rows])
+        for row in rows:
+            ahead = 20 * ((row["partition"], row["algorithm"]) == ("P3C2", "fedgela"))
+            row["ga_final"] = row["pa_final"] = 60 + ahead + int(row["seed"]) / 10 * (1 + ahead)
     tree = page(comparison_dir=tmp_path)
     flags = [shlex.split(text)[3:5] for text in tree.commands]
     assert flags == [
@@ -475,8 +461,7 @@ def test_the_global_matrix_is_shown(run):
 def test_a_comparison(comparison):
     tree = page(comparison_dir=comparison)
     assert_self_contained(tree)
-    with open(comparison / "comparison.csv", newline="") as file:
-        rows = [*csv.DictReader(file)]
+    rows = read_csv(comparison / "comparison.csv")
 
     def mean(method):
         values = [float(row["pa_final"]) for row in rows if row["algorithm"] == method]
@@ -484,8 +469,9 @@ def test_a_comparison(comparison):
 
     for method in ("fedavg", "fedgela", "fedprox"):
         assert any(t.startswith(f"{mean(method) - mean('local'):+.1f} ± ") for t in tree.texts)
-    with open(comparison / "clients.csv", newline="") as file:
-        tested = [(row["client"], int(row["test_samples"])) for row in csv.DictReader(file)]
+    tested = [
+        (row["client"], int(row["test_samples"])) for row in read_csv(comparison / "clients.csv")
+    ]
     # Sorted, the fewest samples of a client come last.
     fewest = {client: str(samples) for client, samples in sorted(tested, reverse=True)}
     assert set(fewest.items()) <= set(itertools.pairwise(tree.texts))
@@ -560,10 +546,9 @@ def test_several_partitions(tmp_path):
 
 def without_global_model(path):
     """Removes the accuracies of the global model from a table of clients."""
-    header, *rows = [line.split(",") for line in path.read_text().splitlines()]
-    for row in rows:
-        row[header.index("ga")] = row[header.index("over_global")] = ""
-    path.write_text("\n".join(map(",".join, [header, *rows])) + "\n")
+    with edited(path) as rows:
+        for row in rows:
+            row["ga"] = row["over_global"] = ""
 
 
 def test_training_alone_does_not_squeeze_the_curves_of_ga(tmp_path):
@@ -597,13 +582,12 @@ def test_further_metrics_have_a_table_of_their_own(tmp_path):
     make_comparison(tmp_path, algorithms=("fedavg", "fedprox"))
     [part] = comparison_page.content(Directory(tmp_path))["parts"]
     assert part.further is None
-    table = tmp_path / "comparison.csv"
-    header, *rows = csv.reader(table.read_text().splitlines())
-    metrics = ["balanced_ga_final", "balanced_pa_final", "macro_f1_ga_final"]
+    metrics = ("balanced_ga_final", "balanced_pa_final", "macro_f1_ga_final")
     # FedAvg with seeds 0 and 1, then FedProx.
     values = [[41, 51, 31], [43, 53, 33], [61, 41, 31], [63, 43, 33]]
-    lines = [[*row, *more] for row, more in zip(rows, values, strict=True)]
-    write_csv(table, [*header, *metrics], lines)
+    with edited(tmp_path / "comparison.csv") as rows:
+        for row, more in zip(rows, values, strict=True):
+            row |= dict(zip(metrics, more, strict=True))
     [part] = comparison_page.content(Directory(tmp_path))["parts"]
     headings = [column.heading for column in part.accuracies.columns]
     assert headings[:5] == [
@@ -652,20 +636,16 @@ def test_short_names_are_explained_at_the_top(settings, meaning, tmp_path):
 
 def test_runs_that_diverged_or_failed(tmp_path):
     make_comparison(tmp_path, algorithms=("fedavg", "fedgela"))
-    path = tmp_path / "comparison.csv"
-    lines = path.read_text().splitlines()
-    (line,) = [i for i, row in enumerate(lines) if row.startswith("P3C2,fedgela,1,")]
-    lines[line] = lines[line].replace("False", "True")
-    path.write_text("\n".join(lines) + "\n")
+    with edited(tmp_path / "comparison.csv") as rows:
+        [row] = [r for r in rows if (r["algorithm"], r["seed"]) == ("fedgela", "1")]
+        row["diverged"] = "True"
     (tmp_path / "failures.txt").write_text("a traceback")
     before = page(comparison_dir=tmp_path)
     # What such a run has measured at the clients, which is 0 as a rule, counts nowhere.
-    path = tmp_path / "clients.csv"
-    header, *lines = [line.split(",") for line in path.read_text().splitlines()]
-    for line in lines:
-        if line[1:3] == ["fedgela", "1"]:
-            line[header.index("pa")] = "0"
-    path.write_text("".join(f"{','.join(line)}\n" for line in [header, *lines]))
+    with edited(tmp_path / "clients.csv") as rows:
+        for row in rows:
+            if (row["algorithm"], row["seed"]) == ("fedgela", "1"):
+                row["pa"] = "0"
     tree = page(comparison_dir=tmp_path)
     assert tree.texts == before.texts
     shown = " ".join(tree.texts)
@@ -758,12 +738,10 @@ def test_different_numbers_of_personal_epochs_are_said(tmp_path):
     """Such as of FedRoD, whose personal models are those of the round."""
     make_comparison(tmp_path, algorithms=("fedavg", "fedprox", "fedrod"), projection_dim=84)
     assert "different numbers of local epochs" not in " ".join(page(comparison_dir=tmp_path).texts)
-    table = tmp_path / "comparison.csv"
-    header, *rows = csv.reader(table.read_text().splitlines())
-    for row in rows:
-        if row[header.index("algorithm")] == "fedrod":
-            row[header.index("personal_epochs")] = "0"
-    write_csv(table, header, rows)
+    with edited(tmp_path / "comparison.csv") as rows:
+        for row in rows:
+            if row["algorithm"] == "fedrod":
+                row["personal_epochs"] = "0"
     texts = " ".join(page(comparison_dir=tmp_path).texts)
     assert (
         "PA after is measured after different numbers of local epochs of the personal models: 0 "
@@ -825,11 +803,9 @@ def choose(directory, point):
 def test_more_seeds_are_asked_for_by_the_flag_that_the_program_has(in_a_sweep, tmp_path):
     """In a sweep, seed 2 has chosen the settings and cannot be one of the final ones."""
     make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedprox"))
-    table = tmp_path / "comparison" / "comparison.csv"
-    rows = [*csv.DictReader(table.read_text().splitlines())]
-    # The methods differ in opposite directions.
-    rows[0]["pa_final"], rows[1]["pa_final"] = rows[3]["pa_final"], "20"
-    write_csv(table, [*rows[0]], [[*row.values()] for row in rows])
+    with edited(tmp_path / "comparison" / "comparison.csv") as rows:
+        # The methods differ in opposite directions.
+        rows[0]["pa_final"], rows[1]["pa_final"] = rows[3]["pa_final"], "20"
     if in_a_sweep:
         choose(tmp_path, "default")
     texts = " ".join(page(comparison_dir=tmp_path / "comparison").texts)
@@ -841,10 +817,8 @@ def test_more_seeds_are_asked_for_by_the_flag_that_the_program_has(in_a_sweep, t
 def test_a_comparison_of_a_sweep_asks_for_no_flag_that_the_sweep_refuses(in_a_sweep, tmp_path):
     """The grid varies the learning rate."""
     make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedprox"))
-    table = tmp_path / "comparison" / "comparison.csv"
-    rows = [*csv.DictReader(table.read_text().splitlines())]
-    rows[0]["diverged"] = "True"
-    write_csv(table, [*rows[0]], [[*row.values()] for row in rows])
+    with edited(tmp_path / "comparison" / "comparison.csv") as rows:
+        rows[0]["diverged"] = "True"
     if in_a_sweep:
         choose(tmp_path, "client_learning_rate=0.1")
     texts = " ".join(page(comparison_dir=tmp_path / "comparison").texts)
@@ -855,9 +829,7 @@ def test_a_comparison_of_a_sweep_asks_for_no_flag_that_the_sweep_refuses(in_a_sw
 def test_runs_on_a_single_partition_are_named_without_it(tmp_path):
     make_comparison(tmp_path, algorithms=("fedavg", "fedprox"), seeds=(0,))
     assert {"fedavg seed 0", "fedprox seed 0"} <= {*page(comparison_dir=tmp_path).texts}
-    table = tmp_path / "comparison.csv"
-    rows = [*csv.DictReader(table.read_text().splitlines())]
-    rows[1]["partition"] = "iid"
-    write_csv(table, [*rows[0]], [[*row.values()] for row in rows])
+    with edited(tmp_path / "comparison.csv") as rows:
+        rows[1]["partition"] = "iid"
     shown = {*page(comparison_dir=tmp_path).texts}
     assert {"fedavg seed 0 (P3C2)", "fedprox seed 0 (iid)"} <= shown

@@ -1,6 +1,5 @@
 """The page of a sweep: of the settings of one method, and of several methods."""
 
-import csv
 import json
 import pathlib
 import re
@@ -8,7 +7,7 @@ import shlex
 
 import pytest
 
-from tests.report.directories import make_comparison, write_csv
+from tests.report.directories import edited, make_comparison, read_csv, write_csv
 from tests.report.test_pages import assert_self_contained, page
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
@@ -194,8 +193,11 @@ def test_the_first_command_is_that_of_the_method_that_leads_the_comparison(tmp_p
     places = [command["export_dir"].rpartition("_")[0] for command in commands]
     assert places == [f"exported/best_{m}" for m in methods]
     shown = " ".join(tree.texts)
-    with open(tmp_path / "comparison" / "comparison.csv", newline="") as file:
-        [ga] = [row["ga_final"] for row in csv.DictReader(file) if row["algorithm"] == "fedavg"]
+    [ga] = [
+        row["ga_final"]
+        for row in read_csv(tmp_path / "comparison" / "comparison.csv")
+        if row["algorithm"] == "fedavg"
+    ]
     assert "One model for all: undecided between fedavg and fedgela; fedavg leads." in shown
     assert f"GA {float(ga):.1f} %" in shown
     # None of the seeds that chose, 0 and 3.
@@ -205,14 +207,9 @@ def test_the_first_command_is_that_of_the_method_that_leads_the_comparison(tmp_p
 
 def set_accuracies(directory, **of_methods):
     """Writes GA and PA of methods into comparison.csv, the same for all seeds."""
-    path = directory / "comparison.csv"
-    with open(path, newline="") as file:
-        header, *rows = csv.reader(file)
-    for row in rows:
-        values = of_methods[row[header.index("algorithm")]]
-        for key, value in zip(("ga_final", "pa_final"), values, strict=True):
-            row[header.index(key)] = value
-    write_csv(path, header, rows)
+    with edited(directory / "comparison.csv") as rows:
+        for row in rows:
+            row["ga_final"], row["pa_final"] = of_methods[row["algorithm"]]
 
 
 @pytest.mark.parametrize(
@@ -288,10 +285,8 @@ def test_a_comparison_that_cannot_be_read_leaves_the_rest_of_the_page(tmp_path):
 def test_the_recorded_criterion_is_shown(tmp_path):
     """Also where the chosen point is the best by another accuracy too."""
     make_sweep(tmp_path)
-    path = tmp_path / "sweep.csv"
-    with open(path, newline="") as file:
-        header, *rows = csv.reader(file)
-    write_csv(path, [*header, "criterion"], [[*row, "va_balanced"] for row in rows])
+    with edited(tmp_path / "sweep.csv") as rows:
+        rows[:] = [{**row, "criterion": "va_balanced"} for row in rows]
     # Half of 80 and 81.
     shown = " ".join(page(sweep_dir=tmp_path).texts)
     assert "VA, balanced 40.2 ± 0.4 %" in shown
@@ -339,13 +334,9 @@ def test_edges_of_coefficients_of_each_method(tmp_path):
 
 def test_points_with_the_same_score_are_named(tmp_path):
     make_sweep(tmp_path)
-    path = tmp_path / "sweep.csv"
-    with open(path, newline="") as file:
-        header, *rows = csv.reader(file)
-    column = header.index("va_best")
-    for row in rows:
-        row[column] = 100.0 if row[0].startswith("client_learning_rate=0.1") else 90.0
-    write_csv(path, header, rows)
+    with edited(tmp_path / "sweep.csv") as rows:
+        for row in rows:
+            row["va_best"] = 100.0 if row["client_learning_rate"] == "0.1" else 90.0
     shown = " ".join(page(sweep_dir=tmp_path).texts)
     assert "local_epochs=1, the first of 2 points with the same VA. VA 100.0 ± 0.0 %." in shown
     assert (
@@ -411,7 +402,7 @@ def test_why_points_were_stopped(tmp_path, record, others):
 
 def test_points_that_diverged_were_not_stopped(tmp_path):
     make_method_sweep(tmp_path)
-    rows = list(csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()))
+    rows = read_csv(tmp_path / "sweep.csv")
     assert rows[3]["stopped_after"] == "8"
     rows[3]["diverged"] = "True"
     rows[2]["settings"] = ""
@@ -424,12 +415,10 @@ def test_points_that_diverged_were_not_stopped(tmp_path):
 def test_the_next_point_has_all_seeds(tmp_path):
     """One that lacks a seed could not be chosen."""
     make_sweep(tmp_path)
-    path = tmp_path / "sweep.csv"
-    header, *lines = list(csv.reader(path.read_text().splitlines()))
-    for line in lines:
-        if line[0] == "client_learning_rate=0.1,local_epochs=5":
-            line[header.index("diverged")] = str(line[header.index("seed")] == "1")
-    write_csv(path, header, lines)
+    with edited(tmp_path / "sweep.csv") as rows:
+        for row in rows:
+            if row["settings"] == "client_learning_rate=0.1,local_epochs=5":
+                row["diverged"] = str(row["seed"] == "1")
     shown = " ".join(page(sweep_dir=tmp_path).texts)
     next_point = shown.partition(" over the next point, ")[2]
     assert next_point.startswith("client_learning_rate=0.03,local_epochs=1.")
