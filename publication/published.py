@@ -193,7 +193,7 @@ def read(publish_dir: str | os.PathLike, notes: Notes) -> list[Published]:
     directory = Directory(path)
     names = [folder.name for folder in directory.folders(f"*/{RECORD}")]
     try:
-        further = rows(*directory.table(FURTHER))
+        further = directory.rows(FURTHER)
     except FileNotFoundError:
         further = []
     first = [name for name in notes.federations if name in names]
@@ -241,7 +241,7 @@ def read_files(path: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, str
             if sha256(directory.text(file)) != digest:
                 reason = f"is not what was published (its checksum in {RECORD} differs)"
                 raise DamagedFileError(f"{path / file} {reason}")
-            tables[file] = rows(*directory.table(file))
+            tables[file] = directory.rows(file)
     except FileNotFoundError as error:
         raise DamagedFileError(f"{error.args[0]} is missing; publish the sweep again") from None
     except (AttributeError, KeyError) as error:
@@ -258,11 +258,6 @@ def record_sha256(record: Mapping[str, Any]) -> str:
     """The checksum of federation.json, without itself."""
     kept = {name: value for name, value in record.items() if name != _OWN}
     return sha256(json.dumps(kept, sort_keys=True, ensure_ascii=False))
-
-
-def rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-    """The rows of a table, as `Directory.table` returns them, by column."""
-    return [dict(zip(header, row, strict=True)) for row in rows]
 
 
 def learning_rates(trials: Sequence[Mapping[str, Any]]) -> set[str]:

@@ -133,7 +133,7 @@ def _trials(path: Path) -> list[dict[str, str]]:
     if not {"algorithm", "settings", "va", "chosen"} <= set(header):
         reason = f"holds no sweep over methods: {file} is of another sweep"
         raise SettingError("sweep_dirs", path, reason)
-    trials = published.rows(header, rows)
+    trials = [dict(zip(header, row, strict=True)) for row in rows]
     try:
         if lacking := sorted({"rounds", "stopped_after", "diverged", "failed"} - set(header)):
             raise ValueError(f"there is no column {lacking[0]!r}")

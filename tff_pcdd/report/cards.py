@@ -37,10 +37,11 @@ class Card:
 
 def read(directory: Directory) -> tuple[list[Card], int]:
     """Reads the model cards below a directory; also says how many there are."""
-    names: list[str] = []
-    for depth in range(_DEPTH):
-        for folder in directory.folders(f"{'*/' * depth}{_FILE}"):
-            names.append((folder / _FILE).relative_to(directory.path).as_posix())
+    names = [
+        directory.place(folder / _FILE)
+        for depth in range(_DEPTH)
+        for folder in directory.folders(f"{'*/' * depth}{_FILE}")
+    ]
     found = []
     for name in sorted(names)[:_MOST]:
         text = directory.attempt(name, directory.text, name)

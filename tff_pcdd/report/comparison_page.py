@@ -206,9 +206,8 @@ def _holdings(
     """Who holds which classes, by the first of the runs whose clients are known."""
     for result, settings in runs:
         assert result.folder is not None
-        file = (result.folder / CLIENTS).relative_to(directory.path).as_posix()
         inside = Directory(result.folder, compared=False)
-        held = directory.attempt(file, by_client.read, inside)
+        held = directory.attempt(directory.place(result.folder / CLIENTS), by_client.read, inside)
         if held and held.classes:
             seeds = {f"{values.get('data_seed')}" for _, values in runs}
             others = _other_seeds(settings) if len(seeds) > 1 else ""
@@ -234,7 +233,7 @@ def _run(directory: Directory, result: Result, page: Path) -> dict[str, Any]:
     """A line of the list of runs; `page` is the directory of the page."""
     folder, report = "", None
     if result.folder is not None:
-        folder = result.folder.relative_to(directory.path).as_posix()
+        folder = directory.place(result.folder)
         if (result.folder / REPORT).is_file():
             report = pages.address(result.folder / REPORT, page)
     return {

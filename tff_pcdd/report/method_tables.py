@@ -45,14 +45,14 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
         cells = [(tables.cell(key, values), tables.mean(values)) for key, values in found.items()]
         if compared:
             cells.append(_over_local(gains.get(method, [])))
+        own = [site for site in clients if site.run[1] == method]
         if clients:
-            own = [site for site in clients if site.run[1] == method]
             lowest = min(by_client.mean_pa(own).values(), default=None)
             cells.append((text.percent(lowest), lowest))
         usable, diverged = len(runs.usable), len(runs.diverged)
         cells.append((tables.count(usable, usable, diverged), usable))
         detail, ga = "", tables.mean(found["ga_final"])
-        if by_client.without_global_model([site for site in clients if site.run[1] == method]):
+        if by_client.without_global_model(own):
             detail, ga = _WITHOUT, None
         rows.append(Row(method, cells, (ga, tables.mean(found["pa_final"])), detail=detail))
     note = _WITHOUT_NOTE if any(row.detail for row in rows) else ""
@@ -78,7 +78,7 @@ def further(results: Results) -> Table | None:
 
 def _with_best(rows: Sequence[Row], compared: Sequence[int]) -> list[Row]:
     """The rows with marks of the best values of some columns; baselines are not compared."""
-    ranked = [row for row in rows if not answers.is_known(row.name, "baseline", False)]
+    ranked = [row for row in rows if not answers.is_baseline(row.name)]
     best = {}
     for index in compared:
         values = [row.cells[index][1] for row in ranked]

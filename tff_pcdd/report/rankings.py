@@ -16,7 +16,7 @@ from tff_pcdd.errors import SettingError, nearest, question
 from tff_pcdd.report import ranking_picture, ranking_tables, settings_table
 from tff_pcdd.report.ranking_tables import MEASURES
 from tff_pcdd.results import comparison, ranks
-from tff_pcdd.results.answers import is_known
+from tff_pcdd.results.answers import has_global_model, is_baseline
 from tff_pcdd.results.gains import units
 from tff_pcdd.results.ranks import Probability
 from tff_pcdd.results.reading import Directory
@@ -210,11 +210,7 @@ def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:
             raise SettingError("comparison_dirs", path, reason) from None
         for partition in results.partitions:
             own = results.of(partition=partition)
-            lacking = {
-                result.method
-                for result in own
-                if not is_known(result.method, "has_global_model", True)
-            }
+            lacking = {result.method for result in own if not has_global_model(result.method)}
             found.append((path, Federation(_name(directory, own, partition), own, lacking)))
     names = [federation.name for _, federation in found]
     folders = [(federation.name, path.name) for path, federation in found]
@@ -247,7 +243,7 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
     """The ranking by a measure; None if fewer than two methods have it on all federations."""
     results = [result for federation in federations for result in federation.results]
     # They are not compared with methods.
-    left_out = {result.method for result in results if is_known(result.method, "baseline", False)}
+    left_out = {result.method for result in results if is_baseline(result.method)}
     if measure.startswith(("ga_", "va_")):
         left_out.update(*(federation.without_global_model for federation in federations))
     every = [m for m in dict.fromkeys(result.method for result in results) if m not in left_out]

@@ -105,9 +105,7 @@ def _run(
     for folder in directory.folders(pattern):
         if name not in (None, folder.parent.name):
             continue
-        file = (folder / CONFIG).relative_to(directory.path).as_posix()
-        settings = directory.attempt(file, directory.json, file)
-        if settings is not None:
+        if (settings := directory.load(folder / CONFIG)) is not None:
             return folder / CONFIG, settings
     return None
 
@@ -163,8 +161,7 @@ def _is_usable(directory: Directory, folder: Path) -> bool:
     """Whether a run has finished and has not diverged."""
     if not (folder / SUMMARY).is_file():
         return False
-    name = (folder / SUMMARY).relative_to(directory.path).as_posix()
-    summary = directory.attempt(name, directory.json, name)
+    summary = directory.load(folder / SUMMARY)
     return summary is not None and not summary.get("diverged")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tff_pcdd import findings, measures, tables, text
@@ -207,9 +207,29 @@ def _between(names: Sequence[str]) -> str:
     return f"between {', '.join(names[:-1])} and {names[-1]}"
 
 
-def is_known(method: str, attribute: str, otherwise: bool) -> bool:
+def is_baseline(method: str) -> bool:
+    """Whether a method is not federated, so that it is not ranked."""
+    return _known(method, "baseline", False)
+
+
+def federated(methods: Iterable[str]) -> list[str]:
+    """The methods without the baselines."""
+    return [method for method in methods if not is_baseline(method)]
+
+
+def has_global_model(method: str) -> bool:
+    """Whether a method has a global model, so that GA is an accuracy of it."""
+    return _known(method, "has_global_model", True)
+
+
+def is_re_trained(method: str) -> bool:
+    """Whether a method is another one with a re-trained head."""
+    return _known(method, "head_calibration", False)
+
+
+def _known(method: str, attribute: str, otherwise: bool) -> bool:
     """An attribute of a method's class; the module of a user's own may not be imported here."""
-    return getattr(registry.classes().get(method), attribute, otherwise)
+    return bool(getattr(registry.classes().get(method), attribute, otherwise))
 
 
 def drawn(methods: Collection[str]) -> list[str]:
@@ -222,11 +242,7 @@ def drawn(methods: Collection[str]) -> list[str]:
         >>> drawn(["fedavg", "fedper", "local", "central"]), drawn(["local"])
         (['fedavg', 'fedper', 'central'], ['local'])
     """
-    kept = [
-        method
-        for method in methods
-        if is_known(method, "has_global_model", True) or not is_known(method, "baseline", False)
-    ]
+    kept = [method for method in methods if has_global_model(method) or not is_baseline(method)]
     return kept or [*methods]
 
 
@@ -235,10 +251,10 @@ def ordered(results: Results) -> list[str]:
 
     def place(method: str) -> tuple[bool, bool, float]:
         own = results.of(method=method)
-        has_model = is_known(method, "has_global_model", True)
+        has_model = has_global_model(method)
         value = own.mean("ga_final" if has_model else "pa_final")
         return (
-            is_known(method, "baseline", False),
+            is_baseline(method),
             not has_model,
             math.inf if value is None else -value,
         )
@@ -277,7 +293,7 @@ def _federating(
     results: Results, choices: Sequence[Choice], clients: Sequence[Site]
 ) -> Federating | None:
     """Whether federating pays on one partition, or over several."""
-    methods = [m for m in results.methods if not is_known(m, "baseline", False)]
+    methods = federated(results.methods)
     best = {choice.key: choice.best for choice in choices}
     personal, shared = (best.get(key, "") for key in ("pa_final", "ga_final"))
     sample = _of_a_sample(clients).get("pa_final", 0.0)
@@ -357,8 +373,7 @@ def _choices(
         candidates = [
             method
             for method in values
-            if not is_known(method, "baseline", False)
-            and (key != "ga_final" or is_known(method, "has_global_model", True))
+            if not is_baseline(method) and (key != "ga_final" or has_global_model(method))
         ]
         runs = {
             method: sum(map(len, values[method]))
@@ -424,13 +439,9 @@ def of_sites(given: Sequence[Answer]) -> Iterator[Finding]:
 
 
 def _losers(sites: SiteGains, where: str) -> Iterator[Finding]:
-    losers = {
-        method: lost
-        for method in sites.gains
-        if not is_known(method, "baseline", False) and (lost := sites.lost(method))
-    }
+    tried = federated(sites.gains)
+    losers = {method: lost for method in tried if (lost := sites.lost(method))}
     if losers:
-        tried = [method for method in sites.gains if not is_known(method, "baseline", False)]
         names = [f"{method} at {findings.listed_losses(lost)}" for method, lost in losers.items()]
         without = [method for method in tried if method not in losers]
         instead = f", or take {text.listed(without, 3)}" if without else ""
@@ -450,7 +461,7 @@ def of_re_trained(results: Results) -> Iterator[Finding]:
     """
     fedavg = results.of(method=BASELINE)
     for method, own in results.by_method().items():
-        if not is_known(method, "head_calibration", False):
+        if not is_re_trained(method):
             continue
         ahead = gain(
             units(
@@ -475,7 +486,7 @@ def of_runs(results: Results) -> list[Finding]:
     A change is one for all runs, and advised only if enough of them need it.
     """
     lines = []
-    methods = [method for method in results.methods if not is_known(method, "baseline", False)]
+    methods = federated(results.methods)
     asked = methods or results.methods
     enough = findings.SHARE_ADVISED * sum(run.method in asked for run in results)
     for kind, what in _REPEATED.items():
@@ -501,6 +512,6 @@ def of_runs(results: Results) -> list[Finding]:
 
 def agreeing(found: Sequence[Finding], results: Results, tuning: Tuning) -> list[Finding]:
     """Findings about a comparison, with advice that its program accepts for all methods."""
-    methods = [m for m in results.methods if not is_known(m, "baseline", False)]
+    methods = federated(results.methods)
     retrained = all(findings.can_retrain({"algorithm": method}) for method in methods)
     return findings.agreeing(found, [*tuning.settings, *["head_calibration"] * (not retrained)])

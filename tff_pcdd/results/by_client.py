@@ -67,8 +67,8 @@ def held_out(run: Path) -> int:
     Its clients.csv has the samples that are left for training.
     """
     directory = Directory(run, compared=False)
-    settings = directory.attempt(CONFIG, directory.json, CONFIG) or {}
-    share, found = settings.get("validation_fraction"), directory.attempt(CLIENTS, read, directory)
+    share = (directory.load(run / CONFIG) or {}).get("validation_fraction")
+    found = directory.attempt(CLIENTS, read, directory)
     if found is None or not isinstance(share, float) or not 0 < share < 1:
         return 0
     return sum(round(site.train * share / (1 - share)) for site in found.sites)
@@ -81,9 +81,8 @@ def read_all(directory: Directory) -> list[Site]:
         FileNotFoundError: the comparison has no such file.
         DamagedFileError: it is damaged.
     """
-    header, rows = directory.table(CLIENTS)
+    every = directory.rows(CLIENTS)
     with directory.checked(CLIENTS):
-        every = [dict(zip(header, row, strict=True)) for row in rows]
         return [Site.of(parse(each), tuple(name_of(each[key]) for key in _RUN)) for each in every]
 
 

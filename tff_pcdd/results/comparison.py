@@ -10,7 +10,7 @@ from typing import Any
 from tff_pcdd import findings
 from tff_pcdd.experiment.history import History
 from tff_pcdd.results import evidence
-from tff_pcdd.results.answers import UNTUNED, Tuning, is_known
+from tff_pcdd.results.answers import UNTUNED, Tuning, is_re_trained
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.tables import read_number
@@ -36,17 +36,16 @@ def read(directory: Directory) -> Results:
         FileNotFoundError: there is no comparison.csv.
         DamagedFileError: it is damaged.
     """
-    header, rows = directory.table(COMPARISON_TABLE)
+    every = directory.rows(COMPARISON_TABLE)
     found = _summaries(directory)
     results = []
     with directory.checked(COMPARISON_TABLE):
-        every = [dict(zip(header, row, strict=True)) for row in rows]
         several = len({cells["partition"] for cells in every}) > 1
         for cells in every:
             where = f" ({name_of(cells['partition'])})" if several else ""
             digest = cells.get("config_digest", "")
             folder, summary = found.get(digest, (None, {}))
-            read = None if folder is None else _json(directory, folder, CONFIG)
+            read = None if folder is None else directory.load(folder / CONFIG)
             titled = _titled(read or {}, cells["algorithm"])
             skipped = {"partition", "algorithm", "config_digest", "diverged"}
             results.append(
@@ -70,16 +69,10 @@ def read(directory: Directory) -> Results:
     return Results(results)
 
 
-def _json(directory: Directory, folder: Path, file: str) -> dict[str, Any] | None:
-    """An object in the directory of a run; None if it cannot be read."""
-    name = (folder / file).relative_to(directory.path).as_posix()
-    return directory.attempt(name, directory.json, name)
-
-
 def _titled(settings: Mapping[str, Any], method: str) -> str:
     """The name of a method, with the head calibration of a run unless it implies one."""
     calibration = settings.get("head_calibration") or "none"
-    implied = is_known(method, "head_calibration", False)
+    implied = is_re_trained(method)
     return method if implied or calibration == "none" else f"{method} with {calibration}"
 
 
@@ -96,7 +89,7 @@ def _summaries(directory: Directory) -> dict[str, tuple[Path, Mapping[str, Any]]
     found: dict[str, tuple[Path, Mapping[str, Any]]] = {}
     for pattern in _FOLDERS:
         for folder in directory.folders(pattern):
-            summary = _json(directory, folder, SUMMARY) or {}
+            summary = directory.load(folder / SUMMARY) or {}
             found[str(summary.get("config_digest"))] = folder, summary
     return found
 
@@ -105,7 +98,7 @@ def left_out(directory: Directory, results: Sequence[Result]) -> list[str]:
     """The folders of finished runs in the directory that the comparison has not named."""
     named = {result.folder for result in results}
     return [
-        folder.relative_to(directory.path).as_posix()
+        directory.place(folder)
         for pattern in _FOLDERS
         for folder in directory.folders(pattern)
         if folder not in named and (folder / SUMMARY).is_file()
@@ -154,5 +147,5 @@ def history(directory: Directory, folder: Path | None) -> History | None:
     """The measurements of a run; None if its directory was not found, or cannot be read."""
     if folder is None:
         return None
-    name = folder.relative_to(directory.path).as_posix()
+    name = directory.place(folder)
     return directory.attempt(f"{name}/{METRICS}", directory.history, name)

@@ -70,7 +70,7 @@ def findings_of(folder: Path | None, summary: Mapping[str, Any]) -> list[Finding
     if folder is None or findings.are_recorded(summary):
         return findings.recorded(summary)
     directory = Directory(folder, compared=False)
-    settings = directory.attempt(CONFIG, directory.json, CONFIG)
+    settings = directory.load(folder / CONFIG)
     history = directory.attempt(METRICS, directory.history)
     if settings is None or history is None:
         return findings.recorded(summary)

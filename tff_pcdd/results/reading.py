@@ -55,6 +55,15 @@ class Directory:
             self.problems[name] = shown(" ".join(str(error).split()))
         return None
 
+    def load(self, path: Path) -> dict[str, Any] | None:
+        """The JSON object in a file below this directory; None as from `attempt`."""
+        name = self.place(path)
+        return self.attempt(name, self.json, name)
+
+    def place(self, path: Path) -> str:
+        """The path of a file or a folder from this directory on."""
+        return path.relative_to(self.path).as_posix()
+
     def damaged(self) -> list[str]:
         """One line for each file that is there, but could not be read."""
         return [line for name, line in self.problems.items() if line != f"there is no {name}"]
@@ -133,6 +142,11 @@ class Directory:
                     f"{len(header)})"
                 )
         return header, rows
+
+    def rows(self, name: str) -> list[dict[str, str]]:
+        """The rows of a csv file by column; errors as of `table`."""
+        header, lines = self.table(name)
+        return [dict(zip(header, line, strict=True)) for line in lines]
 
     def history(self, folder: str = "") -> History:
         """The measurements of a run; if they are damaged, their copy in a checkpoint.

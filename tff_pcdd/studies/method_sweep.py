@@ -23,9 +23,16 @@ from tff_pcdd.results import answers
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.studies.sweeps import PICTURE, Point, check_held_out, check_seeds, of_earlier
+from tff_pcdd.studies.sweeps import (
+    PICTURE,
+    Point,
+    check_held_out,
+    check_seeds,
+    of_earlier,
+    write_flags,
+)
 from tff_pcdd.studies.tuning import Halving, Tuned
-from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, signature, start
+from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, start
 from tff_pcdd.training.file_names import CONFIG, SWEEP_RUNS, SWEEP_TABLE
 from tff_pcdd.training.run_directory import check_directory, finished_summary, path_settings
 
@@ -265,6 +272,4 @@ def _write_flags(directory: Path, chosen: Mapping[str, Point]) -> None:
         if path.stem not in chosen:
             files.remove(path)
     for method, point in chosen.items():
-        flags = {"algorithm": method, **point.settings}
-        lines = [f"--{name}={value}\n" for name, value in flags.items()]
-        signature.write_signed(directory / BEST / f"{method}.flags", "".join(lines))
+        write_flags(directory / BEST / f"{method}.flags", method, point)

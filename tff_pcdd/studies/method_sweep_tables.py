@@ -116,11 +116,6 @@ def document(
     return "\n\n".join(parts) + "\n"
 
 
-def _name(method: str) -> str:
-    """The name of a method, marked if it has no global model."""
-    return label(method, methods.get(method).has_global_model)
-
-
 def _seeds(configs) -> str:
     return ", ".join(map(str, dict.fromkeys(config.seed for config in configs)))
 
@@ -142,7 +137,7 @@ def choices(tuned: Sequence[Tuned], criterion: str) -> list[list[str]]:
         diverged = sum(trial.diverged for trial in trials)
         lines.append(
             [
-                _name(method.method),
+                label(method.method, methods.get(method.method).has_global_model),
                 settings,
                 score,
                 rounds,

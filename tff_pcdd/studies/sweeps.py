@@ -108,14 +108,15 @@ def sweep(
         *of_choice(outcomes, best, samples),
         *of_earlier(directory, "*", [point.name for point in points]),
     ]
-    tried = tables.table(table(outcomes, best, criterion))
+    lines = table(outcomes, best, criterion)
     note = f"{NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
     note += (
         "data in that round; nothing is chosen by them. In %, mean ± sample standard deviation "
         "over seeds (n - 1 in the denominator)."
     )
     notes = [finding.line for finding in found]
-    files.write_text(directory / _TABLE, "\n\n".join([f"# {title}", tried, *notes, note]) + "\n")
+    document = [f"# {title}", tables.table(lines), *notes, note]
+    files.write_text(directory / _TABLE, "\n\n".join(document) + "\n")
     # Those of an earlier sweep in this directory would say what this one has not found.
     for name in (PICTURE, FLAGS):
         files.remove(directory / name)
@@ -124,11 +125,10 @@ def sweep(
         plots.save(sweep_plots.draw(outcomes, best, title)[0], directory / PICTURE)
     stages.leave()
     if best is not None:
-        _write_flags(directory / FLAGS, best.point)
+        write_flags(directory / FLAGS, points[0].configs[0].algorithm, best.point)
     if report:
         start.write_report(sweep_dir=directory)
     # Test accuracies are left out first.
-    lines = table(outcomes, best, criterion)
     width = len(lines[0])
     printed = tables.narrow(lines, [width - 2, width - 3, width - 4, width - 1])
     parts = [tables.wrapped(title), printed, *([findings.printed(found)] if found else [])]
@@ -294,9 +294,9 @@ def _write_csv(
     study.write_csv(directory / SWEEP_TABLE, rows)
 
 
-def _write_flags(path: Path, point: Point) -> None:
+def write_flags(path: Path, method: str, point: Point) -> None:
     """A flagfile with the method and the chosen settings."""
-    flags = {"algorithm": point.configs[0].algorithm, **point.settings}
+    flags = {"algorithm": method, **point.settings}
     signature.write_signed(path, "".join(f"--{name}={value}\n" for name, value in flags.items()))
 
 
