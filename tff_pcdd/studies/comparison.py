@@ -230,24 +230,19 @@ def client_rows(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
     """
     tables = [(run, _read(run)) for run in runs if run.summary is not None]
     alone = {
-        (*_key(run), row["client"]): row["pa"]
+        (run.partition, run.config.seed, row["client"]): row["pa"]
         for run, table in tables
         for row in table
         if run.config.algorithm == ALONE and run.usable
     }
     found = []
     for run, table in tables:
-        partition, seed = _key(run)
-        place = {"partition": partition, "algorithm": run.config.algorithm, "seed": seed}
+        partition, method, seed = run.partition, run.config.algorithm, run.config.seed
+        place = {"partition": partition, "algorithm": method, "seed": seed}
         for row in table:
-            known = run.config.algorithm != ALONE
-            local = alone.get((partition, seed, row["client"])) if known else None
+            local = None if method == ALONE else alone.get((partition, seed, row["client"]))
             found.append({**place, **clients_table.with_local(row, local)})
     return found
-
-
-def _key(run: StudyRun) -> tuple[str, int]:
-    return run.partition, run.config.seed
 
 
 def _read(run: StudyRun) -> list[Row]:
