@@ -734,7 +734,13 @@ def _plain(value: Any) -> Any:
 
 
 def _rows_in_json(given: dict[str, Any]) -> np.ndarray | None:
-    """As `_rows`; numbers that are NaN or infinite, and booleans, are none in JSON."""
+    """As `_rows`; numbers that are NaN or infinite, and booleans, are none in JSON.
+
+    "2.0" is ward 2, as tables write it.
+    """
+    ward = given.get("ward")
+    if isinstance(ward, np.ndarray) and ward.dtype.kind == "U":
+        given = {**given, "ward": ward.astype(np.float64)}
     found = _rows(given, _COLUMNS)
     for name, values in given.items():
         if name != "pain" and isinstance(values, np.ndarray | list):
