@@ -8,7 +8,7 @@ import pytest
 
 from tests.data.refusals import refuses
 from tff_pcdd.data import partitions
-from tff_pcdd.training import ExperimentConfig, RunOptions, imports, run_directory
+from tff_pcdd.training import ExperimentConfig, RunOptions, imports, run_directory, start
 
 CONFIG = ExperimentConfig.from_settings(algorithm="fedgela", rounds=3)
 
@@ -175,6 +175,22 @@ def test_another_version_is_noticed(again, run, module, call_here, caplog):
     assert caplog.messages == [
         f"{name} has changed since {run} was trained with it; results may differ"
     ]
+
+
+def test_results_of_another_version_are_noticed_once(run, module, call_here, caplog, monkeypatch):
+    """A finished run is not computed again, so its numbers may be those of another method."""
+    monkeypatch.setattr(imports, "_said", set())
+    name, path = module
+    call_here("evaluate", f"--import={name}", "--run_dir=none")
+    (run / "summary.json").write_text('{"seed": 0}')
+    for version in (42, 42, 43, 43, 44):
+        path.write_text(f"ANSWER = {version}\n")
+        assert start.finished_result(CONFIG, run) == {"seed": 0}
+    warning = (
+        f"{name} has changed since runs such as {run} were trained with it; finished runs keep "
+        "their results, and `overwrite` computes them again"
+    )
+    assert caplog.messages == [warning] * 2
 
 
 @pytest.mark.parametrize("entry", [3, ["os"], {"os; rm": "x"}, {"a": 4}])

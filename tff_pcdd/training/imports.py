@@ -21,6 +21,9 @@ _logger = logging.getLogger(__name__)
 # The entry of config.json, which is not a setting.
 KEY = "import"
 
+# Changes of modules of which `warn_of_results` has warned.
+_said: set[tuple[str, str, str]] = set()
+
 # Where the runs of a study are.
 _STUDY = ("*/seed_*", "*/*/seed_*")
 
@@ -78,6 +81,26 @@ def warn_of_changes(directory: Path, settings: Mapping[str, Any]) -> None:
         elif digest != (_digest(name) or ""):
             _logger.warning(
                 "%s has changed since %s was trained with it; results may differ", name, directory
+            )
+
+
+def warn_of_results(directory: Path) -> None:
+    """Warns of modules that have changed since a run was trained that is not computed again.
+
+    A study has many such runs: the same change is said once.
+
+    Args:
+        directory: the directory of the run.
+    """
+    for name, digest in recorded(_contents(directory / CONFIG)).items():
+        change = name, digest, _digest(name) or ""
+        if name in sys.modules and digest != change[-1] and change not in _said:
+            _said.add(change)
+            _logger.warning(
+                "%s has changed since runs such as %s were trained with it; finished runs keep "
+                "their results, and `overwrite` computes them again",
+                name,
+                directory,
             )
 
 

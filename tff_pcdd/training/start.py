@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tff_pcdd import files, heavy, stages, views
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.config import ExperimentConfig, check_is_config
-from tff_pcdd.training import run_directory, warm_start
+from tff_pcdd.training import imports, run_directory, warm_start
 from tff_pcdd.training.run_directory import check_directory, fewer_rounds, finished_summary
 from tff_pcdd.training.run_options import RunOptions
 
@@ -138,7 +138,9 @@ def finished_result(
     if summary is not None and run_directory.lacks_answers(directory, predictions=predictions):
         return None
     if summary is None and pause_after is not None:
-        return paused_result(config, directory, pause_after)
+        summary = paused_result(config, directory, pause_after)
+    if summary is not None:
+        imports.warn_of_results(directory)
     return summary
 
 
