@@ -1,6 +1,8 @@
 """Own data, backbone, metric and aggregator, none of them registered, against NumPy."""
 
 import dataclasses
+import functools
+import re
 
 import numpy as np
 import pytest
@@ -49,37 +51,106 @@ def federation():
     return data.Federation("own", CLASSES, "xyz", spec, examples(11), examples(20), clients)
 
 
-class Losses(methods.Method):
-    """Returns what it is given in the place of a loss and metrics."""
+class Changed(methods.Method):
+    """FedAvg with other functions as some of its hooks, which are called with FedAvg's results."""
 
-    name = "losses"
+    name = "changed"
+    metric_names = ("known",)
 
-    def __init__(self, returned):
+    def __init__(self, **hooks):
         super().__init__()
-        object.__setattr__(self, "returned", returned)
+        for hook, function in hooks.items():
+            default = getattr(super(), hook)
+            own = functools.partial(_called, function, default)
+            object.__setattr__(self, hook, own)
 
-    def loss(self, net, batch, client):
-        loss, metrics = super().loss(net, batch, client)
-        return self.returned(loss, metrics)
+    @classmethod
+    def overrides(cls, hook):
+        return hook.endswith("_state") or super().overrides(hook)
+
+
+def _called(function, default, *arguments):
+    return function(default(*arguments))
+
+
+NUMBERS = {"numbers": np.zeros(3, np.float32)}
 
 
 @pytest.mark.parametrize(
-    ("returned", "found"),
+    ("hooks", "reason"),
     [
-        (lambda loss, metrics: loss, "not SymbolicTensor"),
-        (lambda loss, metrics: (tf.fill([4], loss), metrics), r"not a tensor of shape \(4,\)"),
-        (lambda loss, metrics: (loss, metrics, 1), "not tuple"),
+        (
+            {"loss": lambda pair: pair[0]},
+            "its loss has to return a pair, the mean over the batch (a scalar) and a dictionary of "
+            "metrics, such as `return tf.reduce_mean(losses), {}`, not SymbolicTensor",
+        ),
+        ({"loss": lambda pair: (tf.fill([4], pair[0]), {})}, "not a tensor of shape (4,)"),
+        ({"loss": lambda pair: (*pair, 1)}, "not tuple"),
+        (
+            {"loss": lambda pair: (pair[0], {"own": 1.0})},
+            "its loss returns 'own', not in metric_names; declare `metric_names = ('known', 'own')`"
+            " in the class",
+        ),
+        (
+            {"loss": lambda pair: (pair[0], {"known": tf.zeros([4])})},
+            "the metric 'known' of its loss has to be a scalar, such as a mean, not a tensor of "
+            "shape (4,)",
+        ),
+        (
+            {"upload": lambda upload: {}},
+            "upload has to return methods.Upload(sums, state), not dict",
+        ),
+        (
+            {"client_state": lambda _: NUMBERS, "upload": lambda _: methods.Upload({}, {})},
+            "the state that upload returns must be like that of client_state: 'numbers' is missing "
+            "here, and float32 of shape (3,) there",
+        ),
+        (
+            {"upload": lambda _: methods.Upload({}, {"numbers": [0, 1]})},
+            "the state that upload returns must be like that of client_state: 'numbers/0' is int32 "
+            "of shape () here, and missing there",
+        ),
+        (
+            {
+                "client_state": lambda _: NUMBERS,
+                "upload": lambda _: methods.Upload({}, {"numbers": np.zeros(3)}),
+            },
+            "'numbers' is float64 of shape (3,) here, and float32 of shape (3,) there",
+        ),
+        (
+            {"server_update": lambda pair: pair[0]},
+            "server_update has to return a pair, the new weights and a dictionary of the server's "
+            "own tensors, such as `return new, self.next_server_state(server, sums)`, not list",
+        ),
+        (
+            {"server_update": lambda pair: (pair[0][:1], pair[1])},
+            "the weights that server_update returns must be like those before the step: '1' is "
+            "missing here, and float32 of shape (3,) there",
+        ),
+        (
+            {"server_state": lambda _: NUMBERS, "next_server_state": lambda _: {"numbers": 0.0}},
+            "the server's tensors after its step must be like those of server_state: 'numbers' is "
+            "float32 of shape () here, and float32 of shape (3,) there",
+        ),
     ],
 )
-def test_a_loss_that_is_none_is_explained(returned, found, federation):
+def test_what_a_hook_must_return_is_explained(hooks, reason, federation):
     config = ExperimentConfig(
-        method=Losses(returned), model=models.ModelConfig(KerasBackbone(flat))
+        method=Changed(**hooks), model=models.ModelConfig(KerasBackbone(flat))
     )
-    reason = (
-        r"losses: its loss has to return a pair, the mean over the batch \(a scalar\) and a dict"
-    )
-    with pytest.raises(TypeError, match=f"{reason}[^\n]*{found}"):
+    with pytest.raises((TypeError, ValueError), match=f"changed: [^\n]*{re.escape(reason)}"):
         Simulation(config, federation)
+
+
+def test_tensors_may_be_in_double_precision(federation):
+    """As NumPy makes them, if nothing is said."""
+    hooks = {"server_state": lambda _: {"numbers": np.ones(3)}}
+    config = ExperimentConfig(
+        method=Changed(**hooks), model=models.ModelConfig(KerasBackbone(flat))
+    )
+    with Simulation(config, federation) as simulation:
+        simulation.next_round()
+        np.testing.assert_array_equal(simulation.state.server["numbers"], [1.0, 1.0, 1.0])
 
 
 @dataclasses.dataclass(frozen=True)

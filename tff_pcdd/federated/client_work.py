@@ -12,6 +12,7 @@ from tff_pcdd.federated import initialization
 from tff_pcdd.federated.batches import map_batches, may_be_nonfinite, reduce_batches
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.records import ClientData, ClientState, Message
+from tff_pcdd.federated.returned import checked_upload
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
@@ -82,7 +83,7 @@ class ClientWork:
         client, labels = method.prepare(net, client, data.train["y"], apply)
         examples = {"x": data.train["x"], "y": labels}
         totals = self._training.run(self._phases, examples, client, data.seed, draws)
-        upload = method.upload(net, client, self._reducer(data))
+        upload = checked_upload(method.upload(net, client, self._reducer(data)), method, state.own)
         result = OrderedDict(
             update=self._change(client, message.weights),
             weight=tf.cast(method.weight(client), tf.float32),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -17,10 +16,10 @@ from tff_pcdd.federated.client_optimizers import ClientOptimizer
 from tff_pcdd.federated.client_optimizers.sgd import SGD
 from tff_pcdd.federated.local_work import Draws
 from tff_pcdd.federated.records import ClientData, ClientState, Message
+from tff_pcdd.federated.returned import checked_loss
 from tff_pcdd.federated.tracing import compiled, repeat
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load
-from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.network import Network
 from tff_pcdd.methods.records import Batch, Client, Phase
 
@@ -261,13 +260,10 @@ class LocalTraining:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(phase.variables)
                 with layers.dropout_seed(seed):
-                    loss, metrics = _checked(phase.loss(net, Batch(x, y, seed), client), method)
+                    loss, metrics = checked_loss(phase.loss(net, Batch(x, y, seed), client), method)
             for group, gradients in zip(groups, tape.gradient(loss, groups), strict=True):
                 own = [self._accumulators[variable.ref()] for variable in group]
                 optimizer.apply(gradients, group, own)
-            if unknown := metrics.keys() - set(method.metric_names):
-                name = sorted(unknown)[0]
-                raise ValueError(f"{method.name}: its loss returns {name!r}, not in metric_names")
             returned.update(metrics)
             scalars = [loss, *(metrics.get(name, 0.0) for name in method.metric_names), 1.0]
             return tf.stack(scalars) * tf.cast(tf.size(y), tf.float32)
@@ -283,18 +279,6 @@ class LocalTraining:
             return tf.cond(is_full, lambda: program(*inputs), lambda: take(*inputs))
 
         return step
-
-
-def _checked(result: Any, method: Method) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
-    """What a loss returns, if it is what it has to be: authors of methods see this first."""
-    is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
-    if not is_pair or len(tf.convert_to_tensor(result[0]).shape) > 0:
-        found = f"a tensor of shape {result[0].shape}" if is_pair else type(result).__name__
-        raise TypeError(
-            f"{method.name}: its loss has to return a pair, the mean over the batch (a scalar) and "
-            f"a dictionary of metrics, such as `return tf.reduce_mean(losses), {{}}`, not {found}"
-        )
-    return result
 
 
 def _order(

@@ -12,6 +12,7 @@ from tff_pcdd.draws import fold_in
 from tff_pcdd.federated import initialization
 from tff_pcdd.federated.local_training import LocalTraining
 from tff_pcdd.federated.records import ClientData, ClientState, Message, ServerState
+from tff_pcdd.federated.returned import checked_step
 from tff_pcdd.federated.state import OPTIMIZER, ordered, without_optimizer
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
@@ -68,8 +69,11 @@ class ServerWork:
         step, own = self._optimizer.step(
             self._method.server_change(change.trainable, sums), state.server.get(OPTIMIZER, {})
         )
-        trainable, server = self._method.server_update(
-            weights["trainable"], step, server, sums, cohort_size
+        trainable, server = checked_step(
+            self._method.server_update(weights["trainable"], step, server, sums, cohort_size),
+            self._method,
+            weights["trainable"],
+            without_optimizer(state.server),
         )
         if own:
             server = {**server, OPTIMIZER: own}

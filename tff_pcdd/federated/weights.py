@@ -86,7 +86,7 @@ def can_be_summed(values: Any) -> tf.Tensor:
     clips or the sum over a cohort would become infinite: the limit of the norm is about 1.8e19.
     """
     tensors = map(tf.convert_to_tensor, tf.nest.flatten(values))
-    squares = [tf.nn.l2_loss(v) for v in tensors if v.dtype.is_floating]
+    squares = [tf.cast(tf.nn.l2_loss(v), tf.float32) for v in tensors if v.dtype.is_floating]
     # Not tf.add_n: TensorFlow may compute it in a buffer with a fixed name, for which clients that
     # run at the same time compete.
     return tf.math.is_finite(tf.reduce_sum(tf.stack([tf.constant(0.0), *squares])))

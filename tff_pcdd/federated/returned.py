@@ -1,0 +1,87 @@
+"""What a method's hooks return, checked when they are traced: authors of methods see this first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tree as nested
+
+from tff_pcdd.federated.state import ordered
+from tff_pcdd.methods.contract import Method
+from tff_pcdd.methods.records import Upload
+
+
+def checked_loss(result: Any, method: Method) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
+    """The result of a loss, if it is a scalar with metrics that the method declares."""
+    is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
+    if not is_pair or len(tf.convert_to_tensor(result[0]).shape) > 0:
+        found = f"a tensor of shape {result[0].shape}" if is_pair else type(result).__name__
+        raise TypeError(
+            f"{method.name}: its loss has to return a pair, the mean over the batch (a scalar) and "
+            f"a dictionary of metrics, such as `return tf.reduce_mean(losses), {{}}`, not {found}"
+        )
+    for name in sorted(result[1]):
+        if name not in method.metric_names:
+            raise ValueError(
+                f"{method.name}: its loss returns {name!r}, not in metric_names; declare "
+                f"`metric_names = {(*method.metric_names, name)!r}` in the class"
+            )
+        if shape := tuple(tf.convert_to_tensor(result[1][name]).shape):
+            reason = f"has to be a scalar, such as a mean, not a tensor of shape {shape}"
+            raise TypeError(f"{method.name}: the metric {name!r} of its loss {reason}")
+    return result
+
+
+def checked_upload(result: Any, method: Method, state: Mapping[str, Any]) -> Upload:
+    """The result of `Method.upload`, if it has the client's own tensors, as in `state`."""
+    if not isinstance(result, Upload):
+        reason = f"has to return methods.Upload(sums, state), not {type(result).__name__}"
+        raise TypeError(f"{method.name}: upload {reason}")
+    what = "the state that upload returns must be like that of client_state"
+    _check_tensors(f"{method.name}: {what}", result.state, state)
+    return result
+
+
+def checked_step(
+    result: Any, method: Method, weights: Sequence[tf.Tensor], server: Mapping[str, Any]
+) -> tuple[list[tf.Tensor], dict[str, Any]]:
+    """The result of `Method.server_update`, if it is like the weights and the server's tensors."""
+    is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
+    if not is_pair:
+        raise TypeError(
+            f"{method.name}: server_update has to return a pair, the new weights and a dictionary "
+            "of the server's own tensors, such as "
+            f"`return new, self.next_server_state(server, sums)`, not {type(result).__name__}"
+        )
+    what = "the weights that server_update returns must be like those before the step"
+    _check_tensors(f"{method.name}: {what}", list(result[0]), list(weights))
+    what = "the server's tensors after its step must be like those of server_state"
+    _check_tensors(f"{method.name}: {what}", result[1], server)
+    return result
+
+
+def _check_tensors(rule: str, found: Any, wanted: Any) -> None:
+    """Names the first tensor of a nested structure that is not like that of another one."""
+    here, there = _tensors(found), _tensors(wanted)
+    for name in [*there, *here]:
+        own, other = here.get(name), there.get(name)
+        if own is None or other is None or not _alike(own, other):
+            raise TypeError(f"{rule}: {name!r} is {_text(own)} here, and {_text(other)} there")
+
+
+def _alike(tensor: tf.Tensor, other: tf.Tensor) -> bool:
+    return tensor.dtype == other.dtype and tensor.shape.is_compatible_with(other.shape)
+
+
+def _tensors(structure: Any) -> dict[str, tf.Tensor]:
+    """The tensors by their places, such as `control/0`."""
+    return {
+        "/".join(map(str, path)): value if tf.is_tensor(value) else tf.convert_to_tensor(value)
+        for path, value in nested.flatten_with_path(ordered(structure))
+    }
+
+
+def _text(tensor: tf.Tensor | None) -> str:
+    return "missing" if tensor is None else f"{tensor.dtype.name} of shape {tensor.shape}"
