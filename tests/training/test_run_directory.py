@@ -47,6 +47,11 @@ def test_data_may_have_moved(tmp_path):
             "import its module or, if it is an object in Python, give the run's `config` and ",
         ),
         (
+            b'{"algorithm": "mine", "dataset": "digits", "model": "mlp", "import": {"my": ""}}',
+            "config.json cannot be used: algorithm=mine: nothing of that name is registered; "
+            "import my or, if it is an object in Python",
+        ),
+        (
             b'{"algorithm": "fedavg", "dataset": "digits", "model": "mlp", "rounds": "many"}',
             "config.json cannot be used: rounds=many: must be a whole number",
         ),

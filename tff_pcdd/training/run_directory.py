@@ -324,7 +324,8 @@ def read_config(
     except (SettingError, TypeError) as error:
         reason = f"{error!s:.350}"
         if isinstance(error, SettingError) and error.reason.startswith("choose one of"):
-            reason = f"{error.given}: nothing of that name is registered; import its module or, if "
+            modules = ", ".join(imports.recorded(saved)) or "its module"
+            reason = f"{error.given}: nothing of that name is registered; import {modules} or, if "
             reason += "it is an object in Python, give the run's `config` and `federation`"
         raise SettingError("run_dir", run_dir, f"{CONFIG} cannot be used: {reason}") from error
     imports.warn_of_changes(Path(run_dir), saved)
