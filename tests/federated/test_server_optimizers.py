@@ -154,9 +154,3 @@ def test_only_an_override_of_the_step_itself_is_refused():
 
     assert OwnTensors.adds_mean()
     assert not OwnStep.adds_mean()
-
-
-def test_methods_that_share_no_weights_are_refused(simulation):
-    for name in ("fedproto", "local"):
-        with refuses("server_optimizer", f"clients of {name} send no weights"):
-            trained(server_optimizers.create("fedavgm"), name)

@@ -153,52 +153,37 @@ BASELINES = {"local", "central"}
 WITHOUT_GLOBAL_MODEL = {"fedpac", "fedper", "fedproto", "fedrep", "local"}
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_default_and_bounds(option):
-    default, accepted, refused = OPTIONS[option]
-    method, name = option.split(".")
-    actual = getattr(methods.create(method), name)
+TABLES = [(methods.registry, OPTIONS), (calibrations, CALIBRATIONS)]
+
+
+@pytest.mark.parametrize(
+    ("registry", "option", "row"),
+    [(registry, *item) for registry, table in TABLES for item in table.items()],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_default_and_bounds(registry, option, row):
+    default, accepted, refused = row
+    component, name = option.split(".")
+    actual = getattr(registry.create(component), name)
     assert actual == default and type(actual) is type(default)
     for value in accepted:
-        assert getattr(methods.create(method, **{name: value}), name) == value
+        assert getattr(registry.create(component, **{name: value}), name) == value
     for value in refused:
         with pytest.raises(SettingError) as caught:
-            methods.create(method, **{name: value})
-        aided = "prototypes" if name == "mu2" and method != "fedmr" else None
-        assert caught.value.setting == f"{aided or method.removesuffix('_prototypes')}_{name}"
+            registry.create(component, **{name: value})
+        aided = "prototypes" if name == "mu2" and component != "fedmr" else None
+        assert caught.value.setting == f"{aided or component.removesuffix('_prototypes')}_{name}"
 
 
-@pytest.mark.parametrize("option", CALIBRATIONS)
-def test_default_and_bounds_of_calibrations(option):
-    default, accepted, refused = CALIBRATIONS[option]
-    calibration, name = option.split(".")
-    actual = getattr(calibrations.create(calibration), name)
-    assert actual == default and type(actual) is type(default)
-    for value in accepted:
-        assert getattr(calibrations.create(calibration, **{name: value}), name) == value
-    for value in refused:
-        with pytest.raises(SettingError) as caught:
-            calibrations.create(calibration, **{name: value})
-        assert caught.value.setting == f"{calibration}_{name}"
-
-
-def test_every_option_of_a_calibration_is_in_the_table():
+@pytest.mark.parametrize(("registry", "table"), TABLES, ids=["methods", "calibrations"])
+def test_every_option_is_in_the_table(registry, table):
     found = {
         f"{name}.{field.name}"
-        for name, cls in calibrations.classes().items()
+        for name, cls in registry.classes().items()
         for field in dataclasses.fields(cls)
-    }
-    assert found == set(CALIBRATIONS)
-
-
-def test_every_option_is_in_the_table():
-    found = {
-        f"{name}.{field.name}"
-        for name in methods.names()
-        for field in dataclasses.fields(methods.get(name))
         if field.name != "client_weighting"  # an option of every method
     }
-    assert found == set(OPTIONS)
+    assert found == set(table)
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -209,13 +194,3 @@ def test_what_a_method_states_about_itself(name):
     assert method.baseline == (name in BASELINES)
     assert method.pools_samples == (name == "central")
     assert method.has_schedule == (name in ("fedproc", "fedrela"))
-
-
-@pytest.mark.parametrize("name", ["feddecorr", "fedntd", "logitadjust", "scaffold"])
-def test_values_that_fair_comparisons_try(name):
-    ((option, values),) = methods.get(name).tuning.items()
-    assert len(set(values)) == 3
-    default, _, _ = OPTIONS[f"{name}.{option}"]
-    assert default in values
-    for value in values:
-        assert getattr(methods.create(name, **{option: value}), option) == value

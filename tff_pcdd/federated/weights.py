@@ -85,8 +85,7 @@ def can_be_summed(values: Any) -> tf.Tensor:
     No float is NaN or infinite then, and none is so large that the norm by which an aggregator
     clips or the sum over a cohort would become infinite: the limit of the norm is about 1.8e19.
     """
-    tensors = map(tf.convert_to_tensor, tf.nest.flatten(values))
-    squares = [tf.cast(tf.nn.l2_loss(v), tf.float32) for v in tensors if v.dtype.is_floating]
+    squares = [tf.cast(tf.nn.l2_loss(v), tf.float32) for v in _floats(values)]
     # Not tf.add_n: TensorFlow may compute it in a buffer with a fixed name, for which clients that
     # run at the same time compete.
     return tf.math.is_finite(tf.reduce_sum(tf.stack([tf.constant(0.0), *squares])))
@@ -94,6 +93,9 @@ def can_be_summed(values: Any) -> tf.Tensor:
 
 def all_finite(values: Any) -> tf.Tensor:
     """Whether no float in a nested structure is NaN or infinite, a bool scalar."""
+    return tf.reduce_all([True, *(tf.reduce_all(tf.math.is_finite(v)) for v in _floats(values))])
+
+
+def _floats(values: Any) -> list[tf.Tensor]:
     tensors = map(tf.convert_to_tensor, tf.nest.flatten(values))
-    finite = [tf.reduce_all(tf.math.is_finite(v)) for v in tensors if v.dtype.is_floating]
-    return tf.reduce_all([True, *finite])
+    return [tensor for tensor in tensors if tensor.dtype.is_floating]
