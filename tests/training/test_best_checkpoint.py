@@ -14,7 +14,14 @@ from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, StoppedError, assert_same_run, rows, stopped_in_round
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.experiment.client_store import MemoryStore
-from tff_pcdd.training import History, evaluate_run, manifests, restore_run, run_experiment
+from tff_pcdd.training import (
+    History,
+    callbacks,
+    evaluate_run,
+    manifests,
+    restore_run,
+    run_experiment,
+)
 from tff_pcdd.training.callbacks import SaveCheckpoints
 from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.disk_store import DiskStore
@@ -58,6 +65,7 @@ class Rounds:
             self.history.append(row)
         self.manager.forget_after(loaded.round)
         self.simulation.store.forget_after(loaded.round)
+        self._save.on_start(self)
 
     def next_round(self, **further):
         self.simulation.round += 1
@@ -99,6 +107,23 @@ def test_which_checkpoints_are_kept(values, every, keep, expected, tmp_path):
         run.next_round()
     assert run.manager.rounds() == expected
     assert manifests.rounds(tmp_path / "checkpoints") == expected
+
+
+@pytest.mark.parametrize("values", [(None,) * 6, (10, 20, 30, 5, 5, 5)])
+def test_few_rounds_are_looked_at_after_each(values, tmp_path, monkeypatch):
+    """The current one, the best so far and those with a checkpoint: here at most two of them."""
+    looked_at = []
+
+    def counted(config, history):
+        rows = list(history)
+        looked_at.append(len(rows))
+        return best_round(config, rows)
+
+    monkeypatch.setattr(callbacks, "best_round", counted)
+    run = Rounds(tmp_path, values, every=4)
+    for _ in values:
+        run.next_round()
+    assert max(looked_at) <= 3
 
 
 @pytest.mark.parametrize(

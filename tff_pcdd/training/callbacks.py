@@ -147,16 +147,29 @@ class SaveCheckpoints(Callback):
     def __init__(self, manager: CheckpointManager, every: int):
         self._manager = manager
         self._every = every
+        # Of the best round, and of those that have a checkpoint.
+        self._rows: list[Row] = []
+
+    def on_start(self, run):
+        self._rows = list(run.history)
 
     def on_round(self, run, row):
         simulation, current = run.simulation, run.simulation.round
-        if run.is_due(self._every) or best_round(run.config, run.history) == current:
+        self._rows.append(row)
+        best = best_round(run.config, self._rows)
+        if run.is_due(self._every) or best == current:
             checkpoint = Checkpoint(
                 current, simulation.state, simulation.totals, run.history.text()
             )
-            saved = {*self._manager.rounds(), current}
-            rows = [row for row in run.history if row["round"] in saved]
-            self._manager.save(checkpoint, simulation.store, best_round(run.config, rows))
+            self._manager.save(
+                checkpoint, simulation.store, best_round(run.config, self._of({current}))
+            )
+        self._rows = self._of({best})
+
+    def _of(self, rounds: set[int | None]) -> list[Row]:
+        """The rows of these rounds, and of those that have a checkpoint."""
+        kept = {*rounds, *self._manager.rounds()}
+        return [row for row in self._rows if row["round"] in kept]
 
 
 class EarlyStopping(Callback):
