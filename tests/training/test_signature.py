@@ -56,6 +56,16 @@ def test_a_flagfile_that_a_sweep_writes_is_signed(tmp_path):
     assert not signature.is_signed_contents(b"--seed=4\n")
 
 
+def test_a_flagfile_is_written_also_if_signatures_cannot_be(tmp_path, state):
+    """The home directory is read-only, or its quota is used up."""
+    signature.sign_contents(b"--seed=4\n")
+    (state.parent / "flagfiles").unlink()
+    (state.parent / "flagfiles").mkdir()
+    signature.write_signed(tmp_path / "best.flags", "--seed=3\n")
+    assert (tmp_path / "best.flags").read_text() == "--seed=3\n"
+    assert not signature.is_signed_contents(b"--seed=3\n")
+
+
 def test_a_run_may_be_moved(run, tmp_path):
     run_directory.write_config(run, CONFIG)
     run.rename(tmp_path / "moved")

@@ -10,6 +10,7 @@ settings; the signatures of contents are beside the secret.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -77,9 +78,13 @@ def sign_contents(contents: bytes) -> bool:
 
 
 def write_signed(path: Path, text: str) -> None:
-    """Writes a flagfile, and signs its contents if this user can sign."""
+    """Writes a flagfile, and signs its contents if this user can sign.
+
+    A sweep must not fail because the disk of the home directory is full or read-only.
+    """
     files.write_text(path, text)
-    sign_contents(text.encode())
+    with contextlib.suppress(OSError):
+        sign_contents(text.encode())
 
 
 def is_signed_contents(contents: bytes) -> bool:
