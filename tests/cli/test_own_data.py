@@ -50,6 +50,25 @@ def test_missing_data_are_refused_at_once(program, dataset, message, call_here, 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("dataset", "folder"),
+    [
+        *(("folder", "data"), ("table", "data.csv"), ("npz", "data.npz")),
+        *(("cifar10", "data"), ("femnist", "data"), ("tff_emnist", "data")),
+    ],
+)
+def test_a_home_directory_that_is_not_known_is_missing_data(dataset, folder, call_here, tmp_path):
+    """That of a user whose name is misspelled."""
+    flags = ("--partition=iid", f"--output_dir={tmp_path / 'out'}")
+    result = call_here("train", f"--dataset={dataset}", f"--data_dir=~no_user/{folder}", *flags)
+    check(result, "train", f"data_dir=~no_user/{folder} ")
+
+
+def test_a_run_in_a_home_directory_that_is_not_known(call_here):
+    result = call_here("report", "--run_dir=~no_user/run")
+    check(result, "report", "--run_dir=~no_user/run: holds no run")
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("program", ["train", "compare"])
 def test_missing_data_are_refused_before_tensorflow_is_imported(program, call, tmp_path):

@@ -1,5 +1,6 @@
 """The sparse frame: its optimization, its cache and its head."""
 
+import pwd
 import time
 
 import numpy as np
@@ -187,6 +188,16 @@ def test_home_cache_without_xdg(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     layers.sparse_etf(12, 4, seed=1, steps=5)
     assert len(list((tmp_path / ".cache" / "tff_pcdd").iterdir())) == 1
+
+
+def test_no_cache_without_a_home_directory(tmp_path, monkeypatch):
+    """In a container whose user has no name."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    monkeypatch.chdir(tmp_path)
+    assert layers.sparse_etf(12, 4, seed=1, steps=5).any()
+    assert not list(tmp_path.iterdir())
 
 
 def test_errors():

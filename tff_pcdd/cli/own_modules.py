@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def lacking(arguments: Sequence[str]) -> str | None:
         The start of an error; None if nothing is missing.
     """
     for flag, value in flagfiles.flags(arguments):
-        if flag in _DIRECTORIES and (names := imports.missing(Path(value).expanduser())):
+        if flag in _DIRECTORIES and (names := imports.missing(Path(os.path.expanduser(value)))):
             missing = " ".join(f"--import={name}" for name in names)
             return f"{missing}: is needed for {value}, which was made with it"
     return None

@@ -110,7 +110,7 @@ def from_dataframe(
         SettingError: if an option is out of bounds or does not fit the data.
         DataError: if a column or a value is missing or cannot be used.
     """
-    root = pathlib.Path(folder).expanduser()
+    root = pathlib.Path(os.path.expanduser(folder))
     settings = {"data_dir": str(root), "feature_columns": features, **options}
     for option in ("feature_columns", "categorical_columns", "group_column"):
         given = settings.get(option)

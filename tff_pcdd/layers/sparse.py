@@ -230,7 +230,9 @@ def _key(**arguments) -> str:
 
 def _cache_path(cache_dir, feature_dim, num_classes, key) -> pathlib.Path | None:
     if cache_dir is None:
-        root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        if root.startswith("~"):  # No home directory is known.
+            return None
         cache_dir = pathlib.Path(root) / "tff_pcdd"
     elif not os.fspath(cache_dir):
         return None

@@ -26,6 +26,7 @@ that is not registered can be passed to `DataConfig(source=...)`.
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import re
 from typing import Any, ClassVar
@@ -184,7 +185,7 @@ class DirectorySource(DataSource):
     @property
     def path(self) -> pathlib.Path:
         """The directory; `~` stands for the user's home."""
-        return pathlib.Path(self.data_dir or "").expanduser()
+        return pathlib.Path(os.path.expanduser(self.data_dir or ""))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -123,10 +123,8 @@ def _find(name: str, data_dir: str | None) -> pathlib.Path:
 
     TensorFlow Datasets would search the network for a missing set, and wait for it.
     """
-    root = pathlib.Path(
-        data_dir or os.environ.get("TFDS_DATA_DIR") or pathlib.Path.home() / "tensorflow_datasets"
-    )
-    root = root.expanduser()
+    named = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    root = pathlib.Path(os.path.expanduser(named))
     wanted = (
         "a copy prepared by TensorFlow Datasets is needed there, "
         f"{name}/<version>/dataset_info.json"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -77,7 +78,7 @@ class TffCacheSource(LeafFormat, DirectorySource):
 
     def _file(self) -> pathlib.Path:
         """TFF's copy of the data, which has to exist: TFF's loader would start a download."""
-        folder = pathlib.Path(self.data_dir or pathlib.Path.home() / ".tff").expanduser()
+        folder = pathlib.Path(os.path.expanduser(self.data_dir or "~/.tff"))
         file = folder / self.file_name
         if not file.is_file():
             raise DataError(
