@@ -152,6 +152,12 @@ def test_unusable_directories_raise(tmp_path):
 SETTINGS = {"round": 3}
 
 
+def test_a_directory_whose_name_is_not_in_utf_8(tmp_path):
+    with refuses("export_dir", "is no name in UTF-8"):
+        layout.ExportDirectory(tmp_path / os.fsdecode(b"a\xfc"), 1)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_interrupted_export_goes_on(tmp_path):
     directory = layout.ExportDirectory(tmp_path / "out", 1)
     directory.check(["global", "personal/0"], SETTINGS)

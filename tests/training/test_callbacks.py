@@ -1,6 +1,7 @@
 """The built-in callbacks by themselves, and how a run calls them."""
 
 import dataclasses
+import os
 import types
 
 import pytest
@@ -56,19 +57,22 @@ def test_a_new_run_starts_an_empty_file(tmp_path):
     assert (tmp_path / "metrics.csv").read_text() == "round,ga,pa,seconds\n"
 
 
-def test_tensorboard_gets_every_number(tmp_path):
+@pytest.mark.parametrize("name", [b"run", b"a\xfc\nb"])
+def test_tensorboard_gets_every_number(name, tmp_path):
+    """Also in a directory whose name is not in UTF-8."""
     import tensorflow as tf
 
-    run = fake_run(tmp_path, ["round", "ga", "pa", "upload_bytes"])
+    directory = tmp_path / os.fsdecode(name)
+    run = fake_run(directory, ["round", "ga", "pa", "upload_bytes"])
     board = TensorBoard()
     board.on_start(run)
     values = {"round": 3, "ga": 50.0, "pa": float("nan"), "upload_bytes": 7, "note": "text"}
     board.on_round(run, run.history.append(values))
     board.on_end(run)
-    (file,) = (tmp_path / "tensorboard").iterdir()
+    (file,) = (directory / "tensorboard").iterdir()
     found = {
         value.tag: (event.step, float(tf.make_ndarray(value.tensor)))
-        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for event in tf.compat.v1.train.summary_iterator(os.fsencode(file))
         for value in event.summary.value
     }
     assert found == {"ga": (3, 50.0), "upload_bytes": (3, 7.0)}

@@ -71,6 +71,9 @@ class ExportDirectory:
         self._settings: Mapping[str, Any] | None = None
         self._written: dict[str, float] = {}
         known = (MODELS_CONFIG, SITES, GLOBAL, _PERSONAL, _UNFINISHED)
+        if not _is_utf_8(self._root):
+            reason = "is no name in UTF-8, to which TensorFlow could write; choose another one"
+            raise SettingError(_SETTING, str(root), reason)
         files.check_output(self._root, "export", lambda path: path.name in known, _SETTING)
         files.refuse_links(self._root, known, _SETTING)
 
@@ -272,3 +275,11 @@ def _models_config(folders: list[str], clients: Mapping[str, str]) -> str:
             '    model_platform: "tensorflow"\n  }\n'
         )
     return f"model_config_list {{\n{''.join(entries)}}}\n"
+
+
+def _is_utf_8(path: Path) -> bool:
+    """Whether TensorFlow, which writes names in UTF-8, writes to the same place as Python."""
+    try:
+        return os.fsencode(path).decode() == os.fspath(path)
+    except UnicodeError:
+        return False

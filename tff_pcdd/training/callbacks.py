@@ -336,7 +336,8 @@ class TensorBoard(Callback):
         self._folder = run.directory / TENSORBOARD
         files.make_directory(self._folder)
         with files.writing(self._folder, tf.errors.OpError):
-            self._writer = tf.summary.create_file_writer(os.fspath(self._folder))
+            # As bytes, for TensorFlow takes texts for UTF-8, in any locale.
+            self._writer = tf.summary.create_file_writer(os.fsencode(self._folder))
 
     def on_round(self, run, row):
         with files.writing(self._folder, tf.errors.OpError):
