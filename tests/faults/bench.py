@@ -27,7 +27,7 @@ from tff_pcdd.training import (
     run_experiment,
 )
 from tff_pcdd.training.callbacks import Pictures
-from tff_pcdd.training.run_directory import answer_files
+from tff_pcdd.training.file_names import answer_files
 
 
 def with_settings(**values) -> ExperimentConfig:

@@ -23,7 +23,8 @@ from tff_pcdd import data
 from tff_pcdd.errors import DataError, SettingError, WriteError
 from tff_pcdd.export import ExportOptions, export_run
 from tff_pcdd.training import Callback, evaluate_run
-from tff_pcdd.training.run_directory import read_config, read_history, read_summary
+from tff_pcdd.training.recovery import read_history, read_summary
+from tff_pcdd.training.run_directory import read_config
 
 # What the directories of runs are called in the shared directory.
 _FINISHED, _INTERRUPTED, _OTHER_SETTINGS, _OTHER_DATA = "whole", "begun", "settings", "data"

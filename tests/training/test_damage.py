@@ -23,7 +23,7 @@ from tff_pcdd import data, files
 from tff_pcdd.data.digest import data_digest
 from tff_pcdd.errors import DamagedFileError, DataError, WriteError
 from tff_pcdd.experiment.client_store import MemoryStore
-from tff_pcdd.training import History, checkpoints, manifests, run_directory
+from tff_pcdd.training import History, checkpoints, manifests, recovery, run_directory
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 from tff_pcdd.training.disk_store import DiskStore
 
@@ -384,7 +384,7 @@ def test_damaged_tables_are_refused_or_replaced(finished, text, reason, caplog):
         History.read(path)
     assert str(error.value).startswith(f"{path} is damaged (")
     assert reason in str(error.value)
-    assert run_directory.read_history(finished).points("ga") == [(1, 10.5), (3, 30.0)]
+    assert recovery.read_history(finished).points("ga") == [(1, 10.5), (3, 30.0)]
     assert caplog.messages == [f"{error.value}; using the copy in the checkpoint of round 3"]
 
 
@@ -392,16 +392,16 @@ def test_damaged_tables_are_refused_or_replaced(finished, text, reason, caplog):
 def test_a_table_with_other_rows_is_replaced(finished, text, caplog):
     """Each of them could be a whole table, so only the copy tells that it is not."""
     (finished / "metrics.csv").write_text(text)
-    assert run_directory.read_history(finished).column("round") == [1, 2, 3]
+    assert recovery.read_history(finished).column("round") == [1, 2, 3]
     assert "metrics.csv differs from its copy in the checkpoint" in caplog.text
-    run_directory.repair(finished)
+    recovery.repair(finished)
     assert (finished / "metrics.csv").read_text() == METRICS
     (finished / "metrics.csv").unlink()
-    run_directory.repair(finished)
+    recovery.repair(finished)
     assert (finished / "metrics.csv").read_text() == METRICS
     caplog.clear()
-    run_directory.repair(finished)
-    assert run_directory.read_history(finished).column("round") == [1, 2, 3]
+    recovery.repair(finished)
+    assert recovery.read_history(finished).column("round") == [1, 2, 3]
     assert not caplog.records
 
 
@@ -409,9 +409,9 @@ def test_later_rows_and_new_columns_are_no_damage(finished):
     """An interrupted process may have measured more than the one before."""
     path = finished / "metrics.csv"
     path.write_text("round,ga,seconds,diag\n1,10.5,0.25,\n2,,0.5,\n3,30,0.25,\n4,1,1,1\n")
-    assert run_directory.damage_of_metrics(path.parent, METRICS) is None
+    assert recovery.damage_of_metrics(path.parent, METRICS) is None
     path.write_text(path.read_text().replace("0.5,", "0.5,7"))
-    assert run_directory.damage_of_metrics(path.parent, METRICS) is not None
+    assert recovery.damage_of_metrics(path.parent, METRICS) is not None
 
 
 @pytest.mark.parametrize("text", ['{"ga_final": 31.0, "pa_final": null}', "", "{", "\x00" * 40])
@@ -419,9 +419,9 @@ def test_a_damaged_summary_is_replaced(finished, text, caplog):
     path = finished / "summary.json"
     whole = path.read_text()
     path.write_text(text)
-    assert run_directory.read_summary(finished) == {"ga_final": 30.0, "pa_final": None}
+    assert recovery.read_summary(finished) == {"ga_final": 30.0, "pa_final": None}
     assert f"{path} is damaged or was changed; using the copy" in caplog.text
-    run_directory.repair(finished)
+    recovery.repair(finished)
     assert path.read_text() == whole
 
 
@@ -429,7 +429,7 @@ def test_copies_that_differ_from_both_files_are_not_used(finished):
     """The checkpoint may be that of a run with the same settings and other data."""
     (finished / "summary.json").write_text('{"ga_final": 31.0}')
     (finished / "metrics.csv").write_text(METRICS.replace("30", "31"))
-    for read in (run_directory.read_summary, run_directory.read_history, run_directory.repair):
+    for read in (recovery.read_summary, recovery.read_history, recovery.repair):
         with pytest.raises(DamagedFileError) as error:
             read(finished)
         assert "and so does summary.json" in str(error.value)
@@ -438,7 +438,7 @@ def test_copies_that_differ_from_both_files_are_not_used(finished):
 
 def test_an_incomplete_last_line_of_a_finished_run_is_dropped(finished):
     (finished / "metrics.csv").write_text(METRICS + "4,")
-    run_directory.repair(finished)
+    recovery.repair(finished)
     assert (finished / "metrics.csv").read_text() == METRICS
 
 
@@ -455,7 +455,7 @@ def test_copies_of_another_run_are_not_used(finished):
     run_directory.write_config(finished, CONFIG.with_settings(seed=7))
     (finished / "summary.json").write_text("{")
     with refuses("output_dir", "^summary.json is damaged"):
-        run_directory.read_summary(finished)
+        recovery.read_summary(finished)
 
 
 @pytest.mark.parametrize("name", ["metrics.csv", "summary.json", "evaluation.json"])
@@ -556,7 +556,7 @@ def test_a_finished_run_tells_of_its_lost_checkpoint(damage, saved, caplog):
     elif damage == "deleted":
         for path in folder.iterdir():
             path.unlink()
-    run_directory.warn_of_lost_checkpoint(saved)
+    recovery.warn_of_lost_checkpoint(saved)
     warned = [record.getMessage() for record in caplog.records]
     assert len(warned) == (damage not in ("none", "deleted"))
     for message in warned:

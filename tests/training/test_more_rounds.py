@@ -10,7 +10,7 @@ from tff_pcdd.errors import DataError
 from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.history import History
 from tff_pcdd.training import ExperimentConfig, manifests, run_directory, run_experiment
-from tff_pcdd.training.run_directory import answer_files
+from tff_pcdd.training.file_names import answer_files
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 

@@ -9,7 +9,7 @@ import pytest
 from tests.training.runs import CONFIG, assert_same_run, summary
 from tff_pcdd import files
 from tff_pcdd.errors import SettingError, WriteError
-from tff_pcdd.training import run_directory, run_experiment
+from tff_pcdd.training import recovery, run_directory, run_experiment
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 
@@ -47,7 +47,7 @@ def test_a_half_deleted_run_is_gone(unbroken, options, tmp_path, monkeypatch):
     repair()
     # Everything but its settings is still there, and is not taken for a run.
     assert (directory / "summary.json").exists()
-    assert run_directory.read_summary(directory) is None
+    assert recovery.read_summary(directory) is None
     with pytest.raises(SettingError, match="holds no run"):
         run_directory.read_config(directory)
     run_experiment(OTHER, directory, options)

@@ -26,6 +26,7 @@ from tff_pcdd.training import (
     Run,
     Simulation,
     evaluate_run,
+    recovery,
     restore_run,
     run,
     run_directory,
@@ -274,9 +275,9 @@ def test_a_whole_number_is_the_same_setting_as_a_float(unbroken, options, tmp_pa
         assert f'"fedgela_scale": {text},' in (directory / "config.json").read_text()
         for config in (first, second, run_directory.read_config(directory)):
             assert restore_run(config, directory, options).simulation.round == 4
-        assert run_directory.recorded(directory).round == 4
+        assert recovery.recorded(directory).round == 4
     run_experiment(CONFIG, tmp_path / "1", options, overwrite=True)
-    assert run_directory.recorded(tmp_path / "1").round == 4
+    assert recovery.recorded(tmp_path / "1").round == 4
 
 
 def test_a_run_of_an_earlier_version_is_continued_evaluated_and_restored(
@@ -294,7 +295,7 @@ def test_a_run_of_an_earlier_version_is_continued_evaluated_and_restored(
     assert metrics(tmp_path) == metrics(unbroken)
     assert restore_run(CONFIG, tmp_path, options).simulation.round == 4
     assert evaluate_run(CONFIG, tmp_path, options)["round"] == 4
-    assert run_directory.recorded(tmp_path).round == 4
+    assert recovery.recorded(tmp_path).round == 4
 
 
 def test_overwrite_drops_the_old_results(unbroken, options, tmp_path):

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.data.refusals import refuses
-from tff_pcdd.training import ExperimentConfig, run_directory, run_experiment
+from tff_pcdd.training import ExperimentConfig, recovery, run_directory, run_experiment
 
 CONFIG = ExperimentConfig.from_settings(algorithm="fedgela", fedgela_scale=2.0, rounds=3)
 
@@ -79,7 +79,7 @@ def test_damaged_settings(directory, text, reason):
 
 
 def test_a_damaged_summary(directory):
-    assert run_directory.read_summary(directory) is None
+    assert recovery.read_summary(directory) is None
     (directory / "summary.json").write_text('{"ga_final": 3')
     with refuses("output_dir", "^summary.json is damaged") as caught:
         run_experiment(CONFIG, directory)
@@ -94,5 +94,5 @@ def test_a_directory_without_a_run(tmp_path):
 
 def test_what_was_written_is_read(tmp_path):
     run_directory.write_summary(tmp_path, {"ga_final": 1.5, "pa_final": None})
-    assert run_directory.read_summary(tmp_path) == {"ga_final": 1.5, "pa_final": None}
+    assert recovery.read_summary(tmp_path) == {"ga_final": 1.5, "pa_final": None}
     assert json.loads((tmp_path / "summary.json").read_text())["pa_final"] is None

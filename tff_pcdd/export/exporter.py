@@ -23,8 +23,9 @@ from tff_pcdd.export.checks import check_options, check_temperature, choose_clie
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, restore_run
+from tff_pcdd.training.recovery import read_summary
 from tff_pcdd.training.restored import warn_of_round
-from tff_pcdd.training.run_directory import read_config, read_summary
+from tff_pcdd.training.run_directory import read_config
 
 _logger = logging.getLogger(__name__)
 

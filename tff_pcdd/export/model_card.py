@@ -16,7 +16,8 @@ from tff_pcdd.export import columns, layout
 from tff_pcdd.settings import describe
 from tff_pcdd.text import one_line
 from tff_pcdd.training import ExperimentConfig, Run
-from tff_pcdd.training.run_directory import is_unfinished, read_summary
+from tff_pcdd.training.recovery import read_summary
+from tff_pcdd.training.run_directory import is_unfinished
 from tff_pcdd.training.summary import held_out_measure
 
 FILE = "model_card.md"

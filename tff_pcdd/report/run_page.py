@@ -25,7 +25,8 @@ from tff_pcdd.training.file_names import (
     METRICS,
     SUMMARY,
 )
-from tff_pcdd.training.run_directory import check_entries, read_summary
+from tff_pcdd.training.recovery import read_summary
+from tff_pcdd.training.run_directory import check_entries
 
 # The curves of accuracies, and the figures at the top.
 _CURVES = ("ga", "pa", "pa_before", "pa_before_masked", "va")

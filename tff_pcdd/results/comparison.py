@@ -15,6 +15,7 @@ from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.tables import read_number
 from tff_pcdd.text import name_of
+from tff_pcdd.training import manifests
 from tff_pcdd.training.file_names import (
     COMPARISON_TABLE,
     CONFIG,
@@ -23,7 +24,6 @@ from tff_pcdd.training.file_names import (
     SWEEP_RUNS,
     SWEEP_TABLE,
 )
-from tff_pcdd.training.run_directory import newest_checkpoint
 
 # Folders of runs: METHOD/seed_N, or PARTITION/METHOD/seed_N.
 _FOLDERS = (f"*/seed_*/{CONFIG}", f"*/*/seed_*/{CONFIG}")
@@ -123,7 +123,9 @@ def by_data(
     """
     found: dict[tuple[str, str], dict[str, list[Result]]] = {}
     for result, values in runs:
-        manifest = None if result.folder is None else newest_checkpoint(result.folder, values)
+        if result.folder is None:
+            continue
+        manifest = manifests.newest_intact(result.folder, values)
         if manifest is not None and (digest := manifest.run.get("data")):
             group = found.setdefault((result.partition, result.seed), {})
             group.setdefault(digest, []).append(result)

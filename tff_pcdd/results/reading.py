@@ -19,7 +19,7 @@ from tff_pcdd import files, tables
 from tff_pcdd.errors import DamagedFileError, DataError, SettingError, shown
 from tff_pcdd.experiment.history import History
 from tff_pcdd.training.file_names import METRICS
-from tff_pcdd.training.run_directory import read_history
+from tff_pcdd.training.recovery import read_history
 
 # The most bytes of a text file, and of all arrays of an archive when they are unpacked.
 _MAX_ARRAYS = 256_000_000

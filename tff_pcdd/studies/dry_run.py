@@ -24,7 +24,8 @@ from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.sweeps import Point
 from tff_pcdd.studies.tuning import Halving
 from tff_pcdd.training import ExperimentConfig, warm_start
-from tff_pcdd.training.run_directory import check_directory, finished_summary, recorded
+from tff_pcdd.training.recovery import finished_summary, recorded
+from tff_pcdd.training.run_directory import check_directory
 
 # Headings of the settings that say what is trained and how, and those among them that the line of a
 # run shows anyway: the number of parameters includes the projection.

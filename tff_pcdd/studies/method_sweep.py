@@ -34,7 +34,8 @@ from tff_pcdd.studies.sweeps import (
 from tff_pcdd.studies.tuning import Halving, Tuned
 from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, start
 from tff_pcdd.training.file_names import CONFIG, SWEEP_RUNS, SWEEP_TABLE
-from tff_pcdd.training.run_directory import check_directory, finished_summary, path_settings
+from tff_pcdd.training.recovery import finished_summary
+from tff_pcdd.training.run_directory import check_directory, path_settings
 
 # Matplotlib is not needed before the last run.
 with epy.lazy_imports():

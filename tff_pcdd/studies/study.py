@@ -29,7 +29,8 @@ from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, run_experiment, warm_start
 from tff_pcdd.training.file_names import FAILURES
-from tff_pcdd.training.run_directory import check_directory, finished_summary, read_history
+from tff_pcdd.training.recovery import finished_summary, read_history
+from tff_pcdd.training.run_directory import check_directory
 from tff_pcdd.training.start import paused_result
 
 # Seconds until the runs of another process are looked at again.

@@ -15,3 +15,13 @@ COMPARISON_TABLE, SWEEP_TABLE = "comparison.csv", "sweep.csv"
 SWEEP_RUNS = "tuning"
 # Where the tracebacks of failed runs of a comparison or a sweep are written.
 FAILURES = "failures.txt"
+
+
+def answer_files(*, predictions: bool) -> tuple[str, ...]:
+    """The files of a finished run that are computed from its models' answers.
+
+    Args:
+        predictions: include those that are written on request.
+    """
+    on_request = (PREDICTIONS, CALIBRATION) if predictions else ()
+    return (CLIENTS, CLIENTS_TABLE, CONFUSION, *on_request)

@@ -20,6 +20,7 @@ from tff_pcdd.data import sources
 from tff_pcdd.errors import DamagedFileError, DataError, shown
 from tff_pcdd.experiment.config import without_implied
 from tff_pcdd.experiment.history import History
+from tff_pcdd.training.file_names import CHECKPOINTS
 
 # Entries of config.json that do not tell whether a checkpoint belongs to a run: the places of the
 # data and of the run whose weights it started from, the number of rounds, to which some may be
@@ -218,19 +219,20 @@ def checksum_of(path: Path) -> str | None:
         return None
 
 
-def newest_intact(directory: Path, settings: str) -> Manifest | None:
+def newest_intact(directory: Path, settings: Mapping[str, Any]) -> Manifest | None:
     """The newest intact manifest of a run, or None.
 
     Args:
-        directory: the directory of the run's checkpoints.
-        settings: the digest of the run's settings; manifests of other runs are left out.
+        directory: the directory of the run.
+        settings: its flat settings, as in config.json; manifests of other runs are left out.
     """
-    for number in reversed(rounds(directory)):
+    folder, digest = directory / CHECKPOINTS, settings_digest(settings)
+    for number in reversed(rounds(folder)):
         try:
-            manifest = read(directory, number)
+            manifest = read(folder, number)
         except DataError:
             continue
-        if manifest.run.get("settings") == settings:
+        if manifest.run.get("settings") == digest:
             return manifest
     return None
 

@@ -29,8 +29,15 @@ from tff_pcdd.errors import printable
 from tff_pcdd.evaluation import confusion_matrix
 from tff_pcdd.evaluation.calibration import Calibration, calibrate
 from tff_pcdd.experiment.model_evaluation import Answers, as_arrays
-from tff_pcdd.training import clients_table, manifests, run_directory
-from tff_pcdd.training.file_names import CALIBRATION, CLIENTS, CLIENTS_TABLE, CONFUSION, PREDICTIONS
+from tff_pcdd.training import clients_table, manifests, recovery, run_directory
+from tff_pcdd.training.file_names import (
+    CALIBRATION,
+    CLIENTS,
+    CLIENTS_TABLE,
+    CONFUSION,
+    PREDICTIONS,
+    answer_files,
+)
 from tff_pcdd.training.manifests import Manifest
 
 if TYPE_CHECKING:
@@ -251,8 +258,8 @@ def write_answers(run: Run, record: Manifest | None, *, with_predictions: bool) 
     """
     directory = run.directory
     checksums = {} if record is None else dict(record.answers)
-    missing = run_directory.missing_answers(directory, record, predictions=with_predictions)
-    always = {*run_directory.answer_files(predictions=False)}
+    missing = recovery.missing_answers(directory, record, predictions=with_predictions)
+    always = {*answer_files(predictions=False)}
     if always & {*missing}:
         _write_clients(run, run.simulation.answers())
     if {*missing} - always:

@@ -23,7 +23,6 @@ from tff_pcdd.training.run_directory import (
     check_entries,
     is_unfinished,
     json_text,
-    newest_checkpoint,
     settings_of,
     without_nan,
 )
@@ -56,7 +55,7 @@ def restore_run(
     directory = Path(run_dir)
     check_entries(directory, "run_dir")
     options = options or RunOptions()
-    record = newest_checkpoint(directory, settings_of(directory, config))
+    record = manifests.newest_intact(directory, settings_of(directory, config))
     # The folder may be left from a process that was ended before its first checkpoint.
     on_disk = (directory / CLIENT_STATES).is_dir() if record is None else not record.inline
     if on_disk:

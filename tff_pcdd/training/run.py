@@ -31,6 +31,7 @@ from tff_pcdd.training import (
     disk_space,
     manifests,
     predictions,
+    recovery,
     run_directory,
     trackers,
     warm_start,
@@ -46,9 +47,8 @@ from tff_pcdd.training.callbacks import (
 )
 from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.disk_store import DiskStore
-from tff_pcdd.training.file_names import CHECKPOINTS, CLIENT_STATES, SUMMARY
+from tff_pcdd.training.file_names import CHECKPOINTS, CLIENT_STATES, SUMMARY, answer_files
 from tff_pcdd.training.run_directory import (
-    answer_files,
     check_directory,
     delete_run,
     fewer_rounds,
@@ -302,7 +302,8 @@ class Run:
         write_config(self.directory, self.config, self._options.modules)
         if resumed:
             self.restore()
-            run_directory.warn_of_damage(self.directory, self.history)
+            if damage := recovery.damage_of_metrics(self.directory, self.history.text()):
+                _logger.warning("%s; restored from the checkpoint", damage)
         self._checkpoints.forget_after(self.simulation.round)
         self.simulation.store.forget_after(self.simulation.round)
         self._stop_if_hopeless()

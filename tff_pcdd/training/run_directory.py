@@ -1,13 +1,11 @@
-"""The directory of a run: checks, and the files config.json and summary.json.
+"""The directory of a run: checks, and its config.json.
 
-Nothing here needs TensorFlow, so unusable directories are reported, and finished runs are read,
-without waiting for TensorFlow to be imported.
+Nothing here needs TensorFlow, so unusable directories are reported without waiting for its import.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,41 +13,22 @@ from typing import Any
 
 from tff_pcdd import files
 from tff_pcdd.data import sources
-from tff_pcdd.errors import DamagedFileError, DataError, OtherRunError, SettingError
+from tff_pcdd.errors import DamagedFileError, OtherRunError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig, implied
-from tff_pcdd.experiment.history import History, csv_text
 from tff_pcdd.settings import describe
 from tff_pcdd.training import imports, manifests, signature
 from tff_pcdd.training.file_names import (
-    CALIBRATION,
     CHECKPOINTS,
     CLIENT_STATES,
-    CLIENTS,
-    CLIENTS_TABLE,
     COMPARISON_TABLE,
     CONFIG,
-    CONFUSION,
     EVALUATION,
     METRICS,
-    PREDICTIONS,
     REPORT,
     SUMMARY,
     WANDB_RECORD,
+    answer_files,
 )
-from tff_pcdd.training.manifests import Manifest
-
-_logger = logging.getLogger(__name__)
-
-
-def answer_files(*, predictions: bool) -> tuple[str, ...]:
-    """The files of a finished run that are computed from its models' answers.
-
-    Args:
-        predictions: include those that are written on request.
-    """
-    on_request = (PREDICTIONS, CALIBRATION) if predictions else ()
-    return (CLIENTS, CLIENTS_TABLE, CONFUSION, *on_request)
-
 
 # What a run's directory may contain.
 _FILES = (
@@ -99,7 +78,7 @@ def check_directory(
         return
     files.refuse_links(directory, (*_FILES, *_FOLDERS))
     check_entries(directory, "output_dir")
-    saved = _read_json(directory / CONFIG, "output_dir")
+    saved = read_json(directory / CONFIG, "output_dir")
     wanted = config.to_settings()
     old = implied(saved)
     saved = {**{name: old[name] for name in old if name in wanted}, **saved}
@@ -155,7 +134,7 @@ def fewer_rounds(directory: Path, config: ExperimentConfig) -> int | None:
     path = directory / CONFIG
     if is_being_deleted(directory) or not path.exists():
         return None
-    rounds = _read_json(path, "output_dir").get("rounds")
+    rounds = read_json(path, "output_dir").get("rounds")
     # The file may have been damaged.
     return rounds if type(rounds) is int and 0 < rounds < config.training.rounds else None
 
@@ -234,7 +213,7 @@ def write_config(
     """
     path, contents = directory / CONFIG, settings_of(directory, config)
     signature.sign(directory, _paths(contents))
-    earlier = _read_json(path, "output_dir") if path.exists() else {}
+    earlier = read_json(path, "output_dir") if path.exists() else {}
     imports.warn_of_changes(directory, earlier)
     if known := {**imports.recorded(earlier), **(modules or {})}:
         contents[imports.KEY] = known
@@ -254,37 +233,6 @@ def without_nan(values: dict[str, Any]) -> dict[str, Any]:
 def write_summary(directory: Path, summary: dict[str, Any]) -> None:
     """Writes the summary, which marks the run as finished."""
     files.write_text(directory / SUMMARY, json_text(summary))
-
-
-def read_summary(directory: str | os.PathLike) -> dict[str, Any] | None:
-    """Reads the summary of a finished run; None if the run has not finished.
-
-    If the file differs from the copy in the run's newest checkpoint, the copy is returned, with a
-    warning.
-
-    Raises:
-        SettingError: the file is damaged, and there is no copy.
-        DamagedFileError: the checkpoint may belong to another run.
-    """
-    path = Path(directory) / SUMMARY
-    if is_being_deleted(path.parent) or not path.exists():
-        return None
-    check_entries(path.parent, "output_dir")
-    record = recorded(path.parent)
-    if record is None or record.summary is None:
-        return _read_json(path, "output_dir")
-    if files.read_bytes(path) != record.summary.encode():
-        _logger.warning(
-            "%s is damaged or was changed; using the copy in the checkpoint of round %d",
-            path,
-            record.round,
-        )
-    return json.loads(record.summary)
-
-
-def finished_summary(directory: Path, config: ExperimentConfig) -> dict[str, Any] | None:
-    """The summary of a run with all rounds of `config`; None if it has not finished them."""
-    return None if fewer_rounds(directory, config) else read_summary(directory)
 
 
 def path_settings() -> list[str]:
@@ -357,14 +305,14 @@ def read_settings(directory: Path, setting: str) -> dict[str, Any]:
         if (directory / COMPARISON_TABLE).exists():
             reason = "holds a comparison; name the directory of one of its runs, METHOD/seed_N"
         raise SettingError(setting, directory, reason)
-    saved = _read_json(path, setting)
+    saved = read_json(path, setting)
     for name in _ALWAYS_THERE:
         if name not in saved:
             raise SettingError(setting, directory, f"{CONFIG} has no {name}")
     return saved
 
 
-def _read_json(path: Path, setting: str) -> dict[str, Any]:
+def read_json(path: Path, setting: str) -> dict[str, Any]:
     """Reads a JSON object from a run's directory, which the given setting names."""
     try:
         return files.read_json(path)
@@ -378,21 +326,6 @@ def _read_json(path: Path, setting: str) -> dict[str, Any]:
         else "restore it"
     )
     raise SettingError(setting, path.parent, f"{path.name} is {problem}; {remedy}")
-
-
-# metrics.csv and summary.json, compared with the copies in the run's newest checkpoint.
-#
-# Each is replaced by its copy if it is damaged. Nothing here needs TensorFlow.
-
-
-def newest_checkpoint(directory: Path, settings: Mapping[str, Any]) -> Manifest | None:
-    """The manifest of the newest intact checkpoint of a run with these settings; None without one.
-
-    Args:
-        directory: the directory of the run.
-        settings: its flat settings, as in config.json.
-    """
-    return manifests.newest_intact(directory / CHECKPOINTS, manifests.settings_digest(settings))
 
 
 def settings_of(directory: Path, config: ExperimentConfig) -> dict[str, Any]:
@@ -409,168 +342,6 @@ def settings_of(directory: Path, config: ExperimentConfig) -> dict[str, Any]:
     first = {
         n: saved[n] if n in saved and saved[n] == value else value for n, value in settings.items()
     }
-    if repr(first) == repr(settings) or newest_checkpoint(directory, first) is None:
+    if repr(first) == repr(settings) or manifests.newest_intact(directory, first) is None:
         return settings
     return first
-
-
-def recorded(directory: Path) -> Manifest | None:
-    """The manifest of the newest intact checkpoint of a run; None if there is none.
-
-    Raises:
-        DamagedFileError: neither metrics.csv nor summary.json agrees with it, so the checkpoint may
-            belong to another run.
-    """
-    try:
-        digest = manifests.settings_digest(files.read_json(directory / CONFIG))
-    except (OSError, DamagedFileError):
-        return None
-    record = manifests.newest_intact(directory / CHECKPOINTS, digest)
-    if (
-        record is not None
-        and record.summary is not None
-        and (directory / SUMMARY).exists()
-        and _summary_differs(directory, record)
-        and (damage := damage_of_metrics(directory, record.metrics))
-    ):
-        manifest = manifests.manifest_path(directory / CHECKPOINTS, record.round)
-        raise DamagedFileError(
-            f"{damage}, and so does {SUMMARY}: they may be damaged, or {manifest} may belong to "
-            "another run; restore them, or overwrite the run"
-        )
-    return record
-
-
-def damage_of_metrics(directory: Path, copy: str) -> str | None:
-    """What is wrong with metrics.csv; None if it contains all rows of a checkpoint.
-
-    Args:
-        directory: the directory of the run.
-        copy: the text of metrics.csv when the checkpoint was saved. The file may have later rows,
-            and further columns that are empty in the rows of the checkpoint.
-    """
-    path, saved = directory / METRICS, History.parse(copy)
-    if not path.exists():
-        return f"{path} is missing"
-    try:
-        found = History.read(path)
-    except DamagedFileError as error:
-        return str(error)
-    rows = [row for row in found if row["round"] <= saved[-1]["round"]] if len(saved) else []
-    further = [name for name in found.columns if name not in saved.columns]
-    if csv_text(saved.columns, rows) != copy or any(
-        row[name] is not None for name in further for row in rows
-    ):
-        return f"{path} differs from its copy in the checkpoint"
-    return None
-
-
-def _summary_differs(directory: Path, record: Manifest) -> bool:
-    return files.read_bytes(directory / SUMMARY) != (record.summary or "").encode()
-
-
-def read_history(directory: str | os.PathLike) -> History:
-    """Reads the measurements of a run; if metrics.csv is damaged, their copy, with a warning.
-
-    Raises:
-        DamagedFileError: the file is damaged, and there is no copy, or it may be of another run.
-    """
-    directory = Path(directory)
-    record = recorded(directory)
-    if record is not None and (damage := damage_of_metrics(directory, record.metrics)):
-        _logger.warning("%s; using the copy in the checkpoint of round %d", damage, record.round)
-        return History.parse(record.metrics)
-    return History.read(directory / METRICS)
-
-
-def warn_of_damage(directory: Path, history: History) -> None:
-    """Warns if metrics.csv does not contain the measurements of a checkpoint."""
-    if damage := damage_of_metrics(directory, history.text()):
-        _logger.warning("%s; restored from the checkpoint", damage)
-
-
-def warn_of_lost_checkpoint(directory: Path) -> None:
-    """Warns if the newest checkpoint of a finished run is damaged; checkpoints may be deleted."""
-    checkpoints = directory / CHECKPOINTS
-    numbers = manifests.rounds(checkpoints)
-    if not numbers:
-        return
-    try:
-        manifest = manifests.read(checkpoints, numbers[-1])
-        manifests.check_file(manifests.arrays_path(checkpoints, numbers[-1]), manifest.arrays)
-    except DataError as error:
-        _logger.warning(
-            "%s; the results of the run are complete, but evaluations and exports use an earlier "
-            "checkpoint",
-            error,
-        )
-
-
-def missing_answers(directory: Path, record: Manifest | None, *, predictions: bool) -> list[str]:
-    """The files of the models' answers that have to be computed, or computed again.
-
-    Args:
-        directory: the directory of the run.
-        record: the manifest of its newest checkpoint.
-        predictions: as for `answer_files`.
-    """
-    saved = {} if record is None else record.answers
-    return [
-        name
-        for name in answer_files(predictions=predictions)
-        if saved.get(name) is None or manifests.checksum_of(directory / name) != saved[name]
-    ]
-
-
-def lacks_answers(directory: Path, *, predictions: bool) -> bool:
-    """Whether a finished run lacks files of its models' answers that can be computed again.
-
-    Warns of each file that is damaged.
-    """
-    record = recorded(directory)
-    if record is None or record.summary is None:
-        return False
-    missing = missing_answers(directory, record, predictions=predictions)
-    if not missing:
-        return False
-    checkpoints = directory / CHECKPOINTS
-    try:
-        manifests.check_file(manifests.arrays_path(checkpoints, record.round), record.arrays)
-    except DataError as error:
-        reason = f"cannot be computed again, because {error}"
-        _logger.warning("%s: damaged, changed or missing; %s", ", ".join(missing), reason)
-        return False
-    if damaged := [name for name in missing if name in record.answers]:
-        _logger.warning("%s: damaged, changed or missing; computed again", ", ".join(damaged))
-    return True
-
-
-def repair(directory: Path) -> None:
-    """Replaces metrics.csv and summary.json of a finished run if they are damaged; warns then.
-
-    Raises:
-        DamagedFileError: as `recorded`.
-        SettingError: another process is writing to the directory.
-        WriteError: a file cannot be written.
-    """
-    metrics, summary = directory / METRICS, directory / SUMMARY
-    if not summary.exists():
-        return
-    warn_of_lost_checkpoint(directory)
-    record = recorded(directory)
-    if record is None or record.summary is None:
-        return
-    copies = {}
-    damage = damage_of_metrics(directory, record.metrics)
-    if damage is None and not files.read_bytes(metrics).endswith(b"\n"):
-        damage = f"{metrics} has an incomplete last line"
-    if damage:
-        copies[metrics] = record.metrics
-        _logger.warning("%s; restored from the checkpoint", damage)
-    if _summary_differs(directory, record):
-        copies[summary] = record.summary
-        _logger.warning("%s is damaged or was changed; restored from the checkpoint", summary)
-    if copies:
-        with files.locked(directory):
-            for path, text in copies.items():
-                files.write_text(path, text)

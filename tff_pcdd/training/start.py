@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tff_pcdd import files, heavy, stages, views
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.config import ExperimentConfig, check_is_config
-from tff_pcdd.training import imports, run_directory, warm_start
-from tff_pcdd.training.run_directory import check_directory, fewer_rounds, finished_summary
+from tff_pcdd.training import imports, recovery, warm_start
+from tff_pcdd.training.recovery import finished_summary
+from tff_pcdd.training.run_directory import check_directory, fewer_rounds
 from tff_pcdd.training.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -132,10 +133,10 @@ def finished_result(
     check_directory(directory, config, overwrite)
     if overwrite:
         return None
-    run_directory.repair(directory)
+    recovery.repair(directory)
     summary = finished_summary(directory, config)
     predictions = options is not None and options.predictions
-    if summary is not None and run_directory.lacks_answers(directory, predictions=predictions):
+    if summary is not None and recovery.lacks_answers(directory, predictions=predictions):
         return None
     if summary is None and pause_after is not None:
         summary = paused_result(config, directory, pause_after)
@@ -151,7 +152,7 @@ def paused_result(
     # The checkpoint of a finished run of fewer rounds is that of an unusual round.
     if fewer_rounds(directory, config) is not None:
         return None
-    record = run_directory.recorded(directory)
+    record = recovery.recorded(directory)
     if record is None or record.round < pause_after:
         return None
     return {"paused": record.round}
