@@ -17,7 +17,6 @@ from tests import support
 from tests.cli.conftest import ROOT
 from tff_pcdd import stages
 from tff_pcdd.cli import experiments, messages, other_programs
-from tff_pcdd.cli.flags import as_typed
 
 
 @pytest.fixture(autouse=True)
@@ -166,8 +165,8 @@ ALL = {name for _, its in other_programs.flags() for name in its.names()}
     ],
 )
 def test_settings_in_texts_are_typed_as_flags(text, typed):
-    assert as_typed(text, ALL) == (typed or text)
-    assert as_typed(text, ()) == text, "a program without these flags"
+    assert messages.as_typed(text, ALL) == (typed or text)
+    assert messages.as_typed(text, ()) == text, "a program without these flags"
 
 
 def test_settings_of_training_are_typed_as_flags_elsewhere():
@@ -176,7 +175,7 @@ def test_settings_of_training_are_typed_as_flags_elsewhere():
         "train with --rounds=9, or a larger --keep_checkpoints of tasks.train; `x=1`, "
         "--checkpoint_round=best"
     )
-    assert as_typed(text, {"checkpoint_round"}) == typed
+    assert messages.as_typed(text, {"checkpoint_round"}) == typed
 
 
 def test_warnings_name_flags_as_they_are_typed(capsys):

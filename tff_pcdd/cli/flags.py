@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import re
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags as absl_flags
@@ -13,9 +11,7 @@ from absl import flags as absl_flags
 from tff_pcdd import methods, other_names
 from tff_pcdd.cli import flagfiles
 from tff_pcdd.errors import SettingError, question
-from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.settings import Setting, describe, objection_to_type, registries, split_names
-from tff_pcdd.training.run_options import RunOptions
 
 if TYPE_CHECKING:
     from tff_pcdd.registry import Registry
@@ -441,52 +437,3 @@ class Flags:
         if flag.flag_type() == "bool":
             return str(flag.default).lower()
         return (flag.default_as_str or "").strip("'")
-
-
-# A name as errors write settings: `name`, `name=1`, name=…, or a word with an underscore. What is
-# in quotes, follows a comma or an equals sign, or is a part of a path or of another name, is a
-# user's value.
-_NAME = re.compile(
-    r"(?<![\w\-/.,:='\"{}])(`?)([a-z][a-z0-9_]*)((?:=\d+)?)\1(?![\w\-/'\":}]|\.\w)(=?)"
-)
-
-
-def as_typed(text: str, flags: Container[str]) -> str:
-    """A text about settings, as an error or a warning, with its flags as they are typed.
-
-    A setting of runs in backticks that is no flag of the program is one of `tasks.train`.
-
-    Example:
-        >>> as_typed("with `overwrite`, or set num_clients=3; rounds", {"overwrite", "num_clients"})
-        'with --overwrite, or set --num_clients=3; rounds'
-        >>> as_typed("train with fewer `rounds`", {"overwrite"})
-        'train with fewer --rounds of tasks.train'
-        >>> as_typed("train with `rounds=9`", {"overwrite"})
-        'train with --rounds=9'
-    """
-
-    def spelled(found: re.Match[str]) -> str:
-        tick, name, value, equals = found.groups()
-        # A bare name in a list may be a column of a table.
-        listed = text.endswith((", ", "there are "), 0, found.start())
-        is_setting = tick or value or equals or ("_" in name and not listed)
-        if tick and name not in flags and name in _training_settings():
-            return f"--{name}{value or ' of tasks.train'}"
-        return f"--{name}{value}{equals}" if is_setting and name in flags else found[0]
-
-    return _NAME.sub(spelled, text)
-
-
-@functools.cache
-def _training_settings() -> frozenset[str]:
-    return frozenset(
-        setting.name for cls in (ExperimentConfig, RunOptions) for setting in describe(cls)
-    )
-
-
-def shown(error: SettingError, flags: Container[str]) -> str:
-    """An error as the command line shows it: with dashes before the settings that are flags."""
-    reason = as_typed(error.reason, flags)
-    if not error.setting:
-        return reason
-    return f"{'--' if error.setting in flags else ''}{error.given}: {reason}"

@@ -1,4 +1,4 @@
-"""Warnings of the package and of libraries, in the form of the programs' errors.
+"""Errors about settings with flags as they are typed, and warnings in the form of errors.
 
     train: warning: 2 of 10 clients have no training samples
 
@@ -10,7 +10,9 @@ TensorFlow's own messages, about processors, missing GPUs and retracing, are lef
 
 from __future__ import annotations
 
+import functools
 import logging
+import re
 import sys
 from collections.abc import Container
 
@@ -18,7 +20,10 @@ import absl.logging
 from absl.logging import converter
 
 from tff_pcdd import stages
-from tff_pcdd.cli.flags import as_typed
+from tff_pcdd.errors import SettingError
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.settings import describe
+from tff_pcdd.training.run_options import RunOptions
 
 
 class _Handler(logging.Handler):
@@ -90,3 +95,52 @@ def set_level(verbosity: int | None) -> None:
     tensorflow.setLevel(logging.ERROR if verbosity is None else logging.NOTSET)
     for logger in (tensorflow, logging.root):
         (logger.addFilter if verbosity is None else logger.removeFilter)(may_concern_users)
+
+
+# A name as errors write settings: `name`, `name=1`, name=…, or a word with an underscore. What is
+# in quotes, follows a comma or an equals sign, or is a part of a path or of another name, is a
+# user's value.
+_NAME = re.compile(
+    r"(?<![\w\-/.,:='\"{}])(`?)([a-z][a-z0-9_]*)((?:=\d+)?)\1(?![\w\-/'\":}]|\.\w)(=?)"
+)
+
+
+def as_typed(text: str, flags: Container[str]) -> str:
+    """A text about settings, as an error or a warning, with its flags as they are typed.
+
+    A setting of runs in backticks that is no flag of the program is one of `tasks.train`.
+
+    Example:
+        >>> as_typed("with `overwrite`, or set num_clients=3; rounds", {"overwrite", "num_clients"})
+        'with --overwrite, or set --num_clients=3; rounds'
+        >>> as_typed("train with fewer `rounds`", {"overwrite"})
+        'train with fewer --rounds of tasks.train'
+        >>> as_typed("train with `rounds=9`", {"overwrite"})
+        'train with --rounds=9'
+    """
+
+    def spelled(found: re.Match[str]) -> str:
+        tick, name, value, equals = found.groups()
+        # A bare name in a list may be a column of a table.
+        listed = text.endswith((", ", "there are "), 0, found.start())
+        is_setting = tick or value or equals or ("_" in name and not listed)
+        if tick and name not in flags and name in _training_settings():
+            return f"--{name}{value or ' of tasks.train'}"
+        return f"--{name}{value}{equals}" if is_setting and name in flags else found[0]
+
+    return _NAME.sub(spelled, text)
+
+
+@functools.cache
+def _training_settings() -> frozenset[str]:
+    return frozenset(
+        setting.name for cls in (ExperimentConfig, RunOptions) for setting in describe(cls)
+    )
+
+
+def with_dashes(error: SettingError, flags: Container[str]) -> str:
+    """An error as the command line shows it: with dashes before the settings that are flags."""
+    reason = as_typed(error.reason, flags)
+    if not error.setting:
+        return reason
+    return f"{'--' if error.setting in flags else ''}{error.given}: {reason}"

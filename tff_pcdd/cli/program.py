@@ -12,8 +12,7 @@ from absl import flags as absl_flags
 
 from tff_pcdd import heavy, machine, outputs, stack, stages
 from tff_pcdd.cli import flagfiles, front_door, help, messages, own_modules, signals
-from tff_pcdd.cli.flags import Flags, as_typed
-from tff_pcdd.cli.flags import shown as with_dashes
+from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data.transforms import broken_images
 from tff_pcdd.errors import DataError, SettingError, WriteError, one_of, printable
 from tff_pcdd.runtime import ActorsLostError, RuntimeStartError, WorkerDiedError
@@ -118,7 +117,7 @@ def _run(
     except absl_flags.Error as error:
         fail(_shown_by_absl(error), 2)
     except SettingError as error:
-        fail(with_dashes(error, flags), 2)
+        fail(messages.with_dashes(error, flags), 2)
     if stack.find_problem() is not None:
         sys.exit(2)  # `import tff_pcdd` has said why
     # Not absl's app.run: if TensorFlow is imported inside it, it looks for GPUs before it switches
@@ -132,9 +131,9 @@ def _run(
         ):
             main(flags)
     except SettingError as error:
-        fail(with_dashes(error, flags), 2)
+        fail(messages.with_dashes(error, flags), 2)
     except DataError as error:
-        fail(as_typed(str(error), flags), 2)
+        fail(messages.as_typed(str(error), flags), 2)
     except (ActorsLostError, RuntimeStartError, WorkerDiedError) as error:
         fail(str(error), 1)
     except WriteError as error:
