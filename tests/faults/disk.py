@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import io
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ CREATE, WRITE, SYNC, RENAME, MAKE, DELETE = "create", "write", "sync", "rename",
 
 # What is asked before an operation: its kind and the path. It may raise an OSError.
 Before = Callable[[str, str], None]
+# The same for a path, a file's number, or a path from a folder's number.
+_Announce = Callable[..., None]
 
 _open, _os_open, _fsync = open, os.open, os.fsync
 
@@ -23,10 +26,10 @@ _open, _os_open, _fsync = open, os.open, os.fsync
 class _Raw(io.FileIO):
     """A file that announces each write of its buffer."""
 
-    before: Before
+    before: _Announce
 
     def write(self, data):
-        self.before(WRITE, str(self.name))
+        self.before(WRITE, self.fileno())
         return super().write(data)
 
 
@@ -34,6 +37,8 @@ class _Interception:
     def __init__(self, directory: Path, before: Before):
         self._directory = os.path.realpath(directory)
         self._before = before
+        # Several threads may wait for files.
+        self._lock = threading.RLock()
         self._inside = False
 
     def announce(self, kind: str, path: str | int | Path, dir_fd: int | None = None) -> None:
@@ -43,13 +48,16 @@ class _Interception:
         elif dir_fd is not None:
             path = os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), path)
         path = os.path.abspath(path)
-        if self._inside or not f"{path}/".startswith(f"{self._directory}/"):
+        if not f"{path}/".startswith(f"{self._directory}/"):
             return
-        self._inside = True
-        try:
-            self._before(kind, path)
-        finally:
-            self._inside = False
+        with self._lock:
+            if self._inside:
+                return
+            self._inside = True
+            try:
+                self._before(kind, path)
+            finally:
+                self._inside = False
 
     def open(self, file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, **rest):
         """Replaces `open`: announces that a file is created, and each write to it."""
@@ -59,6 +67,8 @@ class _Interception:
             self.announce(CREATE, file)
         raw = _Raw(file, mode.replace("b", "").replace("t", ""), **rest)
         raw.before = self.announce
+        if buffering == 0:
+            return raw
         buffered = (io.BufferedRandom if "+" in mode else io.BufferedWriter)(raw)
         if "b" in mode:
             return buffered
@@ -66,7 +76,7 @@ class _Interception:
 
     def os_open(self, path, flags, *arguments, **rest):
         if flags & os.O_CREAT or flags & os.O_TMPFILE == os.O_TMPFILE:
-            self.announce(CREATE, path)
+            self.announce(CREATE, path, rest.get("dir_fd"))
         return _os_open(path, flags, *arguments, **rest)
 
     def fsync(self, descriptor):
@@ -74,10 +84,8 @@ class _Interception:
         return _fsync(descriptor)
 
     def announcing(self, kind: str, function: Callable) -> Callable:
-        def call(path, *arguments, dir_fd=None, **rest):
-            self.announce(kind, path, dir_fd)
-            if dir_fd is not None:
-                rest["dir_fd"] = dir_fd
+        def call(path, *arguments, **rest):
+            self.announce(kind, path, rest.get("dir_fd", rest.get("src_dir_fd")))
             return function(path, *arguments, **rest)
 
         return call

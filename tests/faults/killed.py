@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.faults import bench
+from tests.faults import bench, disk
 from tests.faults.bench import Results
 from tests.faults.case import Case
 from tests.faults.recording import Moment, Recorder, Tree, read_tree, write_tree
@@ -38,7 +38,7 @@ def _states(recorder: Recorder, operation: str, path: Path) -> Iterator[tuple[st
     """The directory as it is, and with the last file written in part."""
     tree = read_tree(recorder.root)
     yield "", tree
-    if operation == "fsync" and path.is_file():
+    if operation == disk.SYNC and path.is_file():
         name = str(path.relative_to(recorder.root))
         yield ", half-written", {**tree, name: path.read_bytes()[:-7]}
 

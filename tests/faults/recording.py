@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import os
 import stat
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest import mock
+
+from tests.faults import disk
 
 # The contents of a directory by relative path: bytes of files, None for directories.
 Tree = dict[str, bytes | None]
@@ -113,18 +111,21 @@ class Recorder:
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Notes the states before the operations of the block, and the one after it."""
-        _install_hook()
-        with mock.patch.object(os, "fsync", self._fsync):
-            _active.append(self)
-            try:
-                yield
-            finally:
-                _active.remove(self)
-        self.before("the end", self.root)
+        with disk.intercepted(self.root, self._before):
+            yield
+        self._note("the end", self.root)
         for descriptor in self._held.values():
             os.close(descriptor)
 
-    def before(self, operation: str, path: Path) -> None:
+    def _before(self, operation: str, name: str) -> None:
+        path = Path(name)
+        # What a file has at last is noted when it is synchronized.
+        if operation != disk.WRITE:
+            self._note(operation, path)
+        if operation == disk.SYNC and path.exists():
+            self._note_synchronized(path.stat().st_ino)
+
+    def _note(self, operation: str, path: Path) -> None:
         """Notes the possible states before an operation."""
         self._hold()
         for state, tree in self._states(self, operation, path):
@@ -135,19 +136,7 @@ class Recorder:
                 name = f"{len(self.moments):03d}, before {operation} {where}{state}"
                 self.moments.append(Moment(name, tree, self.reported))
 
-    def _fsync(self, file) -> None:
-        # The files of the tests themselves need not survive a power cut.
-        descriptor = file if isinstance(file, int) else file.fileno()
-        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        if path.is_relative_to(self.root):
-            # Several threads may wait for files.
-            with _lock, _paused():
-                self.before("fsync", path)
-                self._note_synchronized(os.fstat(descriptor).st_ino)
-
     def _note_synchronized(self, inode: int) -> None:
-        if inode not in self._held:
-            return  # A file without a name.
         if self._is_folder(inode):
             self._names[inode] = self._current_names(inode)
         else:
@@ -168,43 +157,3 @@ class Recorder:
 
     def _read(self, inode: int) -> bytes:
         return os.pread(self._held[inode], 1 << 30, 0)
-
-
-# The recorders that are told of file operations.
-_active: list[Recorder] = []
-_lock = threading.Lock()
-
-
-@contextlib.contextmanager
-def _paused() -> Iterator[None]:
-    """Keeps recorders from noting their own operations."""
-    paused, _active[:] = [*_active], []
-    try:
-        yield
-    finally:
-        _active[:] = paused
-
-
-@functools.cache
-def _install_hook() -> None:
-    """Audit hooks cannot be removed; this one does nothing unless something is recorded."""
-    sys.addaudithook(_hook)
-
-
-def _hook(event: str, arguments: tuple) -> None:
-    if not _active or event not in _OPERATIONS:
-        return
-    path, *rest = arguments
-    if event == "open" and (isinstance(path, int) or not rest[1] & _WRITING):
-        return
-    folder = rest[-1] if event in ("os.remove", "os.rmdir") else -1
-    start = os.readlink(f"/proc/self/fd/{folder}") if folder >= 0 else os.getcwd()
-    path = Path(os.path.abspath(os.path.join(start, os.fsdecode(path))))
-    for recorder in [*_active]:
-        if path.is_relative_to(recorder.root):
-            with _paused():
-                recorder.before(event.removeprefix("os."), path)
-
-
-_OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir")
-_WRITING = os.O_WRONLY | os.O_RDWR

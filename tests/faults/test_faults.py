@@ -3,9 +3,10 @@
 import pytest
 
 from tests import support
-from tests.faults import case, modules
+from tests.faults import case, disk, modules
 from tests.faults.__main__ import table
 from tests.faults.case import Case, Result, SilentDifference
+from tff_pcdd import files
 
 TESTED_ELSEWHERE = (
     *("damaged", "diverged", "full_disks", "fuzzed_exports", "killed", "killed_studies"),
@@ -55,6 +56,17 @@ def test_errors_are_one_line_that_names_the_place(error):
     with pytest.raises(AssertionError):
         case.one_line(error, "/data")
     assert case.one_line("/data: is not a directory", "/data") == case.REFUSED
+
+
+def test_operations_in_a_directory_are_noticed(tmp_path):
+    """Also those that name files from the number of a folder."""
+    kinds = []
+    with disk.intercepted(tmp_path, lambda kind, path: kinds.append(kind)):
+        files.write_text(tmp_path / "a", "text")
+        files.append_text(tmp_path / "b", "text")
+        files.remove(tmp_path / "a")
+    write = ["create", "write", "sync", "rename", "sync", "delete"]
+    assert kinds == [*write, "create", "write", "sync", "delete"]
 
 
 def test_a_sample_has_cases_of_each_kind():
