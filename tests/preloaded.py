@@ -60,7 +60,8 @@ def _server() -> socket.socket:
         process = subprocess.Popen(
             command,
             cwd=_ROOT,
-            env={**environment, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(_ROOT)},
+            # Programs set this level; TensorFlow reads it when it is loaded.
+            env={**environment, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(_ROOT)},
             stdin=subprocess.DEVNULL,
             # As the streams of the programs, which cannot seek. Nothing is written to them here.
             stdout=subprocess.PIPE,
