@@ -421,14 +421,14 @@ def _may_be_written(temporary: Path) -> bool:
 
 
 def check_output(
-    directory: Path, holds: str, known: Callable[[Path], bool], setting: str = "output_dir"
+    directory: Path, holds: str, known: Collection[str], setting: str = "output_dir"
 ) -> bool:
     """Checks that results can be written to a directory, without writing anything.
 
     Args:
         directory: the directory; neither it nor its parents need to exist.
         holds: what the directory may already contain, such as "run", for the error.
-        known: whether an entry of the directory belongs to such results.
+        known: the names of entries that belong to such results.
         setting: the setting that names the directory, for the error.
 
     Returns:
@@ -449,7 +449,7 @@ def check_output(
     entries = [
         path for path in directory.iterdir() if not is_lock(path) and not path.match(".*.tmp")
     ]
-    if entries and not any(known(path) for path in entries):
+    if entries and not any(path.name in known for path in entries):
         reason = f"is not empty and holds no {holds}; choose another directory"
         raise SettingError(setting, value, reason)
     return bool(entries)

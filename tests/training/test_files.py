@@ -72,7 +72,7 @@ def test_a_directory_has_one_writer(tmp_path):
     with files.locked(directory):
         pass
     # The remaining lock file does not count as foreign content.
-    assert files.check_output(directory, "run", lambda path: False) is False
+    assert files.check_output(directory, "run", []) is False
 
 
 def test_a_lock_ends_when_its_process_is_killed(tmp_path):
@@ -164,27 +164,23 @@ def test_arrays_that_are_larger_when_unpacked_are_not_read(tmp_path):
         checkpoints.load_arrays(path, files.sha256(path))
 
 
-def is_ours(path: pathlib.Path) -> bool:
-    return path.name == "config.json"
-
-
 def test_usable_output_directories(tmp_path, monkeypatch):
-    assert not files.check_output(tmp_path, "run", is_ours)
-    assert not files.check_output(tmp_path / "new" / "below", "run", is_ours)
+    assert not files.check_output(tmp_path, "run", ["config.json"])
+    assert not files.check_output(tmp_path / "new" / "below", "run", ["config.json"])
     monkeypatch.chdir(tmp_path)
-    assert not files.check_output(pathlib.Path("relative"), "run", is_ours)
+    assert not files.check_output(pathlib.Path("relative"), "run", ["config.json"])
     assert os.listdir(tmp_path) == []
     (tmp_path / ".config.json.12.tmp").touch()
-    assert not files.check_output(tmp_path, "run", is_ours)
+    assert not files.check_output(tmp_path, "run", ["config.json"])
     (tmp_path / "other").touch()
     (tmp_path / "config.json").touch()
-    assert files.check_output(tmp_path, "run", is_ours)
+    assert files.check_output(tmp_path, "run", ["config.json"])
 
 
 def test_unusable_output_directories(tmp_path, monkeypatch):
     def error(directory, *setting):
         with pytest.raises(SettingError) as caught:
-            files.check_output(directory, "run", is_ours, *setting)
+            files.check_output(directory, "run", ["config.json"], *setting)
         assert caught.value.setting == (setting[0] if setting else "output_dir")
         assert caught.value.value == str(directory)
         return caught.value.reason

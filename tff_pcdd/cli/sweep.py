@@ -186,9 +186,9 @@ def _sweep_methods(flags: Flags) -> None:
     options, output_dir = experiments.read_run_options(flags), flags.required("output_dir")
     parallel.check(options)
     overwrite = flags["overwrite"]
-    first = next(iter(points.values()))[0].configs[0]
-    experiments.check_precision(flags, first, options)
-    experiments.check_data(flags, first, output_dir)
+    any_point = next(iter(points.values()))[0]
+    experiments.check_precision(flags, any_point.configs[0], options)
+    experiments.check_data(flags, any_point.configs[0], output_dir)
     if flags["dry_run"]:
         from tff_pcdd.studies import dry_run
 
@@ -208,11 +208,12 @@ def _sweep_methods(flags: Flags) -> None:
     # Nothing is written to a directory that is refused.
     method_sweep.plan(points, directory, overwrite=overwrite)
     resumed = (directory / SWEEP_TABLE).exists() and not overwrite
-    budget = {name: flags[name] for name in ("criterion", "rungs", "reduction")}
-    any_point = next(iter(points.values()))[0]
-    budget["halving"] = halving.among
-    budget["seeds"] = [config.seed for config in any_point.configs]
-    budget["final_seeds"] = [config.seed for config in any_point.finals]
+    budget = {
+        **{name: flags[name] for name in ("criterion", "rungs", "reduction")},
+        "halving": halving.among,
+        "seeds": [config.seed for config in any_point.configs],
+        "final_seeds": [config.seed for config in any_point.finals],
+    }
     record = directory / method_sweep.CALLS
     with calls.recorded(record, flags.arguments, anew=overwrite, resumed=resumed, **budget):
         tables, chosen, failures = sweep_methods(

@@ -74,7 +74,7 @@ class ExportDirectory:
         if not _is_utf_8(self._root):
             reason = "is no name in UTF-8, to which TensorFlow could write; choose another one"
             raise SettingError(_SETTING, str(root), reason)
-        files.check_output(self._root, "export", lambda path: path.name in known, _SETTING)
+        files.check_output(self._root, "export", known, _SETTING)
         files.refuse_links(self._root, known, _SETTING)
 
     def check(self, folders: Iterable[str], settings: Mapping[str, Any] | None = None) -> None:

@@ -57,7 +57,7 @@ def write(
 
 def check_directory(directory: Path) -> None:
     """Raises `SettingError` if the directory contains anything but a partition."""
-    files.check_output(directory, "partition", lambda path: path.name == "partition.csv")
+    files.check_output(directory, "partition", ["partition.csv"])
     files.refuse_links(directory, ("partition.csv", "partition.md", "clients.png"))
 
 

@@ -197,7 +197,7 @@ def check(
             start from the weights that `warm_start` names.
     """
     entries = {*known, *(run.folder.relative_to(directory).parts[0] for run in runs)}
-    files.check_output(directory, holds, lambda path: path.name in entries)
+    files.check_output(directory, holds, entries)
     within = [run.folder.relative_to(directory) for run in runs]
     folders = {str(part) for folder in within for part in (folder, *folder.parents) if part.name}
     files.refuse_links(directory, sorted(entries | folders), inside=False)

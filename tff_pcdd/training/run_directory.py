@@ -71,7 +71,7 @@ def check_directory(
         LockedError: another process is writing to it.
     """
     config.data.source.refuse_results(directory)
-    occupied = files.check_output(directory, "run", lambda p: p.name in (CONFIG, _OVERWRITTEN))
+    occupied = files.check_output(directory, "run", (CONFIG, _OVERWRITTEN))
     if not shared:
         files.refuse_locked(directory)
     if overwrite or not occupied or is_being_deleted(directory):
