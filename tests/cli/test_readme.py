@@ -1,5 +1,6 @@
 """README is short; its commands, those of the guides and its program work."""
 
+import importlib.util
 import re
 import shlex
 
@@ -47,8 +48,9 @@ def test_its_number_of_methods_is_joined_with_that_of_the_help():
 
 @pytest.mark.parametrize(("name", "flags"), COMMANDS)
 def test_commands_have_settings_that_fit_together(name, flags, call_here, tmp_path):
-    if "--runtime=ray" in flags:
-        pytest.importorskip("ray")
+    for flag, package in (("--runtime=ray", "ray"), ("--tracking=mlflow", "mlflow")):
+        if flag in flags and importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
     flags = shlex.split(flags.replace("$HOME", str(tmp_path)).replace("=runs/", f"={tmp_path}/"))
     if name not in ("export", "partition"):
         flags.append("--dry_run")
