@@ -1,6 +1,7 @@
 """What an attacker may put into a directory, for tests and injected faults."""
 
 import pathlib
+import subprocess
 import sys
 
 # In features.json of a prepared data set: the module of feature classes, an image, its label.
@@ -39,6 +40,9 @@ def clone_beside_hostile_modules(directory):
     for name in ("tasks", "tff_pcdd", "benchmarks"):
         (folder / name).symlink_to(root / name)
     attack = f"import os\nos.open({str(trace)!r}, os.O_CREAT)\nos._exit(99)\n"
-    for name in {*sys.stdlib_module_names, *PACKAGES}:
+    # `python -m` itself needs some before it looks for the program, from where it finds them.
+    code = "import runpy, sys; print(*sys.modules)"
+    needed = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    for name in {*sys.stdlib_module_names, *PACKAGES}.difference(needed):
         (folder / f"{name}.py").write_text(attack)
     return folder, trace
