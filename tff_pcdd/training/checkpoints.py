@@ -108,10 +108,14 @@ class CheckpointManager:
         clients, states = store.snapshot()
         numbers = map(int, clients) if store.inline else ()
         arrays = _Arrays(checkpoint.server_state, dict(zip(numbers, states, strict=True)))
+        checksum = save_tree(self._arrays(checkpoint.round), arrays)
+        if not self.rounds():
+            # After a power cut, no earlier checkpoint could replace a manifest without its arrays.
+            files.sync_directory(self._directory)
         self._newest = Manifest(
             round=checkpoint.round,
             run=self._run,
-            arrays=save_tree(self._arrays(checkpoint.round), arrays),
+            arrays=checksum,
             inline=store.inline,
             clients=clients,
             totals=dict(checkpoint.totals),
