@@ -154,7 +154,8 @@ class Programs:
             patch.setattr(saved_model, "write", self._write_model)
             yield
 
-    def _write_model(self, model: _Model, directory: Path) -> None:
+    def _write_model(self, model: _Model, directory: Path, ranges: Any) -> None:
+        del ranges
         self.exported.append(directory.parent.name)
         files.make_directory(directory / "variables")
         for name in ("saved_model.pb", "variables/variables.data"):

@@ -254,7 +254,7 @@ def _write(
 ) -> Exported:
     """Writes a model."""
     simulation, federation = run.simulation, run.simulation.federation
-    train, test = federation.train, federation.test
+    spec, train, test = federation.input_spec, federation.train, federation.test
     if client is not None:
         train, test = federation.client_examples(client)
     held_out = _some(federation.validation_examples(client), _HELD_OUT)
@@ -272,14 +272,14 @@ def _write(
         model = dataclasses.replace(model, temperature=calibration.temperature)
     with directory.version(folder, accuracies[""]) as path:
         if "saved_model" in options.formats():
-            ranges = columns.ranges(model.input_spec, federation.training_examples().x)
+            ranges = columns.ranges(spec, federation.training_examples().x)
             saved_model.write(model, path, ranges)
         if "keras" in options.formats():
             keras_file.write(model, path)
         if "tflite" in options.formats():
             converted = lite.write(model, path, _some(train, _CALIBRATION).x)
             accuracies |= {
-                file: lite.accuracy(path / file, _some(test, _LITE_TEST), model.input_spec)
+                file: lite.accuracy(path / file, _some(test, _LITE_TEST), spec)
                 for file in converted
             }
             lost = accuracies[lite.FLOAT] - accuracies.get(lite.INT8, math.nan)
@@ -291,10 +291,10 @@ def _write(
                     lite.INT8,
                     lost,
                     lite.FLOAT,
-                    scales if model.input_spec.kind == VECTOR else "",
+                    scales if spec.kind == VECTOR else "",
                 )
-        if model.input_spec.columns is not None:
-            columns.write(model.input_spec, path)
+        if spec.columns is not None:
+            columns.write(spec, path)
         card = model_card.text(
             run, accuracies, client, options.personal_model, calibration, asked=asked
         )
