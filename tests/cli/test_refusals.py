@@ -137,6 +137,16 @@ OTHERS = [
         ["--algorithms=fedavg,fedmr,fedavg"],
         "--algorithms=fedavg,fedmr,fedavg: name each method once\n",
     ),
+    (
+        "compare",
+        [
+            "--algorithms=fedavg,fedyoyo",
+            "--dataset=shakespeare",
+            "--partition=natural",
+            "--data_dir=x",
+        ],
+        "--algorithms=fedyoyo: augments images, and inputs are of kind text",
+    ),
     ("compare", ["--seeds=0,x"], "--seeds=0,x: must be integers from 0"),
     ("compare", ["--seeds=-1"], "--seeds=-1: must be integers from 0"),
     ("compare", ["--seeds="], "--seeds: is required"),

@@ -117,6 +117,8 @@ def as_typed(text: str, flags: Container[str]) -> str:
         'train with fewer --rounds of tasks.train'
         >>> as_typed("train with `rounds=9`", {"overwrite"})
         'train with --rounds=9'
+        >>> as_typed("seed=3 is never good", {"seeds"})
+        '--seeds=3 is never good'
     """
 
     def spelled(found: re.Match[str]) -> str:
@@ -126,7 +128,9 @@ def as_typed(text: str, flags: Container[str]) -> str:
         is_setting = tick or value or equals or ("_" in name and not listed)
         if tick and name not in flags and name in _training_settings():
             return f"--{name}{value or ' of tasks.train'}"
-        return f"--{name}{value}{equals}" if is_setting and name in flags else found[0]
+        if not is_setting or not (flag := _flag(name, flags)):
+            return found[0]
+        return f"--{flag}{value}{equals}"
 
     return _NAME.sub(spelled, text)
 
@@ -143,4 +147,14 @@ def with_dashes(error: SettingError, flags: Container[str]) -> str:
     reason = as_typed(error.reason, flags)
     if not error.setting:
         return reason
-    return f"{'--' if error.setting in flags else ''}{error.given}: {reason}"
+    flag = _flag(error.setting, flags)
+    given = f"--{flag}{error.given.removeprefix(error.setting)}" if flag else error.given
+    return f"{given}: {reason}"
+
+
+def _flag(setting: str, flags: Container[str]) -> str:
+    """The flag of a setting, which may be that of several runs; empty if there is none."""
+    if setting in flags:
+        return setting
+    several = f"{setting}s"
+    return several if several in flags and setting in _training_settings() else ""
