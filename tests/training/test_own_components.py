@@ -118,6 +118,28 @@ NUMBERS = {"numbers": np.zeros(3, np.float32)}
             "'numbers' is float64 of shape (3,) here, and float32 of shape (3,) there",
         ),
         (
+            {"placement": lambda _: "shared"},
+            "placement has to return one of methods.Placement, such as Placement.SHARED, not "
+            "'shared' for 'head'",
+        ),
+        (
+            {"client_state": lambda _: [np.zeros(3)]},
+            "client_state has to return a dictionary of tensors by name, such as `{}`, not list",
+        ),
+        (
+            {"server_state": lambda _: None},
+            "server_state has to return a dictionary of tensors by name, such as `{}`, not None",
+        ),
+        (
+            {"server_change": lambda _: None},
+            "server_change has to return a list of tensors like those of `change`, not NoneType",
+        ),
+        (
+            {"server_change": lambda change: change[:1]},
+            "the tensors that server_change returns must be like those of `change`: '1' is missing "
+            "here, and float32 of shape (3,) there",
+        ),
+        (
             {"server_update": lambda pair: pair[0]},
             "server_update has to return a pair, the new weights and a dictionary of the server's "
             "own tensors, such as `return new, self.next_server_state(server, sums)`, not list",

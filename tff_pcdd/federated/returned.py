@@ -44,6 +44,16 @@ def checked_upload(result: Any, method: Method, state: Mapping[str, Any]) -> Upl
     return result
 
 
+def checked_change(result: Any, method: Method, change: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    """The result of `Method.server_change`, if it is like the clients' mean change."""
+    if not isinstance(result, Sequence):
+        reason = "has to return a list of tensors like those of `change`"
+        raise TypeError(f"{method.name}: server_change {reason}, not {type(result).__name__}")
+    what = "the tensors that server_change returns must be like those of `change`"
+    _check_tensors(f"{method.name}: {what}", list(result), list(change))
+    return result
+
+
 def checked_step(
     result: Any, method: Method, weights: Sequence[tf.Tensor], server: Mapping[str, Any]
 ) -> tuple[list[tf.Tensor], dict[str, Any]]:

@@ -12,7 +12,7 @@ from tff_pcdd.draws import fold_in
 from tff_pcdd.federated import initialization
 from tff_pcdd.federated.local_training import LocalTraining
 from tff_pcdd.federated.records import ClientData, ClientState, Message, ServerState
-from tff_pcdd.federated.returned import checked_step
+from tff_pcdd.federated.returned import checked_change, checked_step
 from tff_pcdd.federated.state import OPTIMIZER, ordered, without_optimizer
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
@@ -63,17 +63,19 @@ class ServerWork:
         Returns:
             The new weights and the server's new own tensors.
         """
-        weights, server = state.weights, without_optimizer(state.server)
+        method, weights = self._method, state.weights
+        before = server = without_optimizer(state.server)
         if self._training is not None:
             server = self._training.learn(state._replace(server=server), change, sums)
-        step, own = self._optimizer.step(
-            self._method.server_change(change.trainable, sums), state.server.get(OPTIMIZER, {})
+        mean = checked_change(
+            method.server_change(change.trainable, sums), method, change.trainable
         )
+        step, own = self._optimizer.step(mean, state.server.get(OPTIMIZER, {}))
         trainable, server = checked_step(
-            self._method.server_update(weights["trainable"], step, server, sums, cohort_size),
-            self._method,
+            method.server_update(weights["trainable"], step, server, sums, cohort_size),
+            method,
             weights["trainable"],
-            without_optimizer(state.server),
+            before,
         )
         if own:
             server = {**server, OPTIMIZER: own}

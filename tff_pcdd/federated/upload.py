@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tff_pcdd.federated.state import ordered
+from tff_pcdd.federated.state import ordered, own_tensors
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.methods.network import read
 from tff_pcdd.methods.records import Client
@@ -37,8 +37,8 @@ def upload_of(spec: TrainingSpec) -> UploadSizes:
             class_counts=counts,
             constants=method.constants(counts, task),
             anchor=read(net.shared.trainable),
-            state=ordered(method.client_state(net, task, seed)),
-            server=ordered(method.broadcast(ordered(method.server_state(net, task)))),
+            state=own_tensors(method, "client_state", net, task, seed),
+            server=ordered(method.broadcast(own_tensors(method, "server_state", net, task))),
             round=tf.constant(0),
             steps=tf.constant(0),
             seed=seed,

@@ -192,6 +192,9 @@ def _placement(
 ) -> Placement:
     """The method's placement of a layer; mirrored if clients keep their batch normalization."""
     placement = method.placement(part, layer)
+    if not isinstance(placement, Placement):
+        reason = "has to return one of methods.Placement, such as Placement.SHARED"
+        raise TypeError(f"{method.name}: placement {reason}, not {placement!r} for {part!r}")
     if task.personal_norms and placement is Placement.SHARED and is_batch_norm(layer):
         return Placement.MIRRORED
     return placement
