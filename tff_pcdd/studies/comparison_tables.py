@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tff_pcdd import findings, measures, methods, tables
+from tff_pcdd import findings, measures, tables
 from tff_pcdd.findings import Finding
 from tff_pcdd.measures import PARTS
 from tff_pcdd.results import answers, evidence
@@ -390,7 +390,7 @@ def costs(runs: Sequence[StudyRun]) -> str:
 
 def _name(method: str, runs: Sequence[StudyRun]) -> str:
     """The name of a method, marked if it has no global model, or if one of its runs diverged."""
-    name = label(runs[0].config.method_title, methods.get(method).has_global_model)
+    name = label(runs[0].config.method_title, runs[0].config.method.has_global_model)
     return f"{name} ‡" if any(run.diverged for run in runs) else name
 
 
