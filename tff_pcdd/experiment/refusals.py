@@ -61,8 +61,10 @@ class Refusals:
         texts: list[str] = []
         for names in groups.values():
             error = self._errors[names[0]]
-            text = f"cannot be used with {', '.join(names)} ({error.reason})"
-            texts.append(text if not texts else f"{error.given} {text}")
+            text = f" cannot be used with {', '.join(names)} ({error.reason})"
+            if error.value == names[0]:  # the method itself
+                text = f": {error.reason}"
+            texts.append(f"{error.given}{text}" if texts else text.lstrip(": "))
         return SettingError(first.setting, first.value, "; ".join(texts))
 
     def check(self) -> None:

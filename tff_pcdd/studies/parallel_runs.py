@@ -274,7 +274,7 @@ class ParallelRuns:
         return self.busy < self._parallel.parallel_runs
 
     def begin(self, configs: Sequence[ExperimentConfig], runs: int) -> None:
-        """Checks the settings of runs, in one of the processes that will compute them.
+        """Checks the settings and methods of runs, in one of the processes that will compute them.
 
         All of them import TensorFlow meanwhile.
 
@@ -292,7 +292,7 @@ class ParallelRuns:
         checked = [[] if place else configs for place in places]
         kept = set(self._processes)
         for place in places:
-            self._process(place).request(run_process.check, checked[place])
+            self._process(place).request(run_process.check, checked[place], self._options)
         for place in places:
             self._wait_for_check(place, checked[place], place in kept)
         self._display = _Display(runs, shown=self._options.progress)
@@ -312,7 +312,7 @@ class ParallelRuns:
         if not was_kept:
             raise RuntimeStartError(f"a process for the runs {how}")
         # It was ending when the list of runs before was done.
-        self._process(place).request(run_process.check, configs)
+        self._process(place).request(run_process.check, configs, self._options)
         self._wait_for_check(place, configs, was_kept=False)
 
     def start(self, number: int, run: StudyRun, label: str, *, overwrite: bool) -> None:

@@ -29,6 +29,7 @@ from tff_pcdd.data import cache
 from tff_pcdd.experiment import planning
 from tff_pcdd.runtime import launcher
 from tff_pcdd.runtime.config import MAX_DEFAULT_PARALLELISM
+from tff_pcdd.studies import own_methods
 from tff_pcdd.studies.study import Failure, StudyRun
 from tff_pcdd.training import ExperimentConfig, RunOptions, callbacks, run_experiment
 
@@ -156,9 +157,10 @@ def _enter(setup: Setup) -> None:
                 os.sched_setaffinity(int(thread), setup.cores)
 
 
-def check(sender: Sender, configs: Sequence[ExperimentConfig]) -> None:
-    """Checks the settings of runs; warnings are log messages."""
+def check(sender: Sender, configs: Sequence[ExperimentConfig], options: RunOptions) -> None:
+    """Checks the settings and methods of runs; warnings are log messages."""
     planning.check_all(configs)
+    own_methods.check(configs, options.compute)
 
 
 def compute(

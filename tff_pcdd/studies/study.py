@@ -26,6 +26,7 @@ from tff_pcdd.results import evidence
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.runtime.ray import cluster
+from tff_pcdd.studies import own_methods
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, run_experiment, warm_start
 from tff_pcdd.training.file_names import FAILURES
@@ -162,7 +163,7 @@ class Computer(Protocol):
         """Whether another run can be started."""
 
     def begin(self, configs: Sequence[ExperimentConfig], runs: int) -> None:
-        """Checks the settings of the runs that are not finished, of a number of runs in total."""
+        """Checks the runs that are not finished, of a number of runs in total."""
 
     def start(self, number: int, run: StudyRun, label: str, *, overwrite: bool) -> None:
         """Starts to compute the run with a number."""
@@ -378,6 +379,7 @@ class ThisProcess:
         if configs:
             heavy.load("tensorflow")
         planning.check_all(configs)
+        own_methods.check(configs, (self._options or RunOptions()).compute)
 
     def start(self, number: int, run: StudyRun, label: str, *, overwrite: bool) -> None:
         self._next = (number, run, label, overwrite)
