@@ -147,12 +147,25 @@ def test_other_inputs_are_refused():
     config.check_inputs(support.SPEC)
 
 
-def test_known_inputs_are_refused_before_data_are_read():
-    config = ExperimentConfig.from_settings(
-        algorithm="fedyoyo", dataset="shakespeare", data_dir="/not/there"
-    )
-    with refuses("algorithm", "inputs are of kind text; choose another method"):
+TABLE = {"dataset": "table", "data_dir": "/not.csv", "label_column": "sick", "site_column": "ward"}
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ({"dataset": "shakespeare", "data_dir": "/not/there"}, "text"),
+        ({**TABLE, "feature_columns": "age,bmi"}, "vector"),
+    ],
+)
+def test_known_inputs_are_refused_before_data_are_read(source, kind):
+    config = ExperimentConfig.from_settings(algorithm="fedyoyo", **source)
+    with refuses("algorithm", f"inputs are of kind {kind}; choose another method"):
         config.check_data()
+
+
+def test_inputs_that_may_be_images_are_not_refused_before_they_are_read():
+    for source in (TABLE, {"dataset": "npz", "data_dir": "/not.npz"}):
+        ExperimentConfig.from_settings(algorithm="fedyoyo", **source).check_data()
 
 
 def test_clients_send_numbers_of_all_their_batches():

@@ -352,8 +352,8 @@ class ExperimentConfig:
             SettingError: there are too few clients, or no held-out samples for early stopping, or
                 the method cannot train on such inputs.
         """
-        if self.data.source.inputs_are_known:
-            self.check_inputs(self.data.source.input_spec())
+        # Inputs that are not known yet have a stand-in, an image wherever they may be images.
+        self.check_inputs(self.data.input_spec())
         num_clients = self.data.partition.known_clients()
         if num_clients is not None and self.training.clients_per_round > num_clients:
             raise SettingError(
