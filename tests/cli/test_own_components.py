@@ -130,7 +130,7 @@ def test_evaluation_without_the_module_is_refused(trained, call_here):
     status, out, err = call_here("evaluate", f"--run_dir={directory}")
     assert (status, out) == (2, "")
     assert err.startswith(f"evaluate: error: --import=my_module: is needed for {directory}, which")
-    assert "algorithm=fedsmooth: nothing of that name is registered; import its module" in err
+    assert "algorithm=fedsmooth: nothing of that name is registered; import my_module or, " in err
     assert err.count("\n") == 1
 
 
