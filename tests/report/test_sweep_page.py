@@ -160,7 +160,7 @@ def test_each_method_has_a_command_of_its_own(tmp_path):
     ]
     assert ["export" in command for command in tree.commands] == [True, True]
     said = "export the models of the run with the chosen settings and seed 1."
-    assert [text for text in tree.texts if text.endswith(said)] == [": " + said] * 2
+    assert [text for text in tree.texts if text.endswith(said)] == ["and " + said, ": " + said]
     path = tmp_path / "comparison" / "fedgela" / "seed_1" / "summary.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "diverged": True}))
     assert ["train" in text for text in page(sweep_dir=tmp_path).commands] == [True, False]
@@ -219,10 +219,10 @@ def set_accuracies(directory, **of_methods):
 def test_the_first_command_is_that_of_the_method_that_the_criterion_puts_first(
     tmp_path, criterion, first
 ):
-    """FedAvg's GA is higher, and FedGELA's PA."""
+    """FedAvg's GA is higher, and FedGELA's PA by 7 points with each seed."""
     make_method_sweep(tmp_path)
-    make_comparison(tmp_path / "comparison", algorithms=("fedgela", "fedavg"), seeds=(1,))
-    set_accuracies(tmp_path / "comparison", fedavg=(84.4, 89.9), fedgela=(84.3, 91.3))
+    make_comparison(tmp_path / "comparison", algorithms=("fedgela", "fedavg"), seeds=(1, 2))
+    set_accuracies(tmp_path / "comparison", fedavg=(84.4, 89.9), fedgela=(84.3, 96.9))
     record = {"started": "now", "criterion": criterion}
     (tmp_path / "calls.jsonl").write_text(f"{json.dumps(record)}\n")
     tree = page(sweep_dir=tmp_path)
@@ -235,21 +235,50 @@ def test_the_first_command_is_that_of_the_method_that_the_criterion_puts_first(
     assert f"{heading} : " in shown
 
 
-def test_the_methods_that_lead_in_either_question_have_a_command(tmp_path):
-    """FedAvg leads for each client, and FedGELA in one model for all."""
+def test_the_models_that_the_answer_recommends_come_first(tmp_path):
+    """FedGELA gains 5 points of GA with each seed; PA, 1 and -2 points, is undecided."""
     make_method_sweep(tmp_path)
-    make_comparison(tmp_path / "comparison", algorithms=("fedgela", "fedavg"), seeds=(1,))
-    set_accuracies(tmp_path / "comparison", fedavg=(74.6, 87.0), fedgela=(75.1, 82.1))
-    shown = " ".join(page(sweep_dir=tmp_path).texts)
-    said = "export the models of the run with the chosen settings and seed 1."
-    assert f"Next for one model for all, fedgela : {said}" in shown
-    assert f"Next for a model for each client, fedavg : {said}" in shown
-    assert "The other methods" not in shown
-    # Where one method leads in both, the others' commands are folded away.
+    make_comparison(tmp_path / "comparison", algorithms=("fedgela", "fedavg"), seeds=(1, 2))
+
+    def shown(ga, pa):
+        with edited(tmp_path / "comparison" / "comparison.csv") as rows:
+            for row in rows:
+                ahead = row["algorithm"] == "fedgela"
+                row["ga_final"] = 70 + ahead * ga
+                row["pa_final"] = 80 + ahead * pa[int(row["seed"]) - 1]
+        return page(sweep_dir=tmp_path)
+
+    said = "and export the models of the run with the chosen settings and seed 1."
+    personal = "a model for each client, after local training"
+    tree = shown(5, (1, -2))
+    texts = " ".join(tree.texts)
+    assert f"Next, for one model for all: take fedgela {said}" in texts
+    assert f"Next, for {personal}: take fedavg {said}" in texts
+    assert "The other methods" not in texts
+    places = [(pathlib.Path(c["run_dir"]).parts[-2], c) for c in map(settings_of, tree.commands)]
+    assert [(place, c.get("clients"), c.get("personal_model")) for place, c in places] == [
+        ("fedgela", "none", None),
+        ("fedavg", None, "after"),
+    ]
+    # With the same method for both, the others' commands are folded away.
+    texts = " ".join(shown(5, (5, 5)).texts)
+    assert f"Next, for one model for all and {personal}: take fedgela {said}" in texts
+    assert f"The other methods fedavg : {said.removeprefix('and ')}" in texts
+
+
+def test_an_undecided_sweep_exports_fedavg(tmp_path):
+    """As the page of its comparison, though FedGELA leads in both with the only seed."""
+    make_method_sweep(tmp_path)
+    make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedgela"), seeds=(1,))
     set_accuracies(tmp_path / "comparison", fedavg=(74.6, 87.0), fedgela=(75.1, 87.1))
-    shown = " ".join(page(sweep_dir=tmp_path).texts)
-    assert f"Next for fedgela : {said}" in shown
-    assert f"The other methods fedavg : {said}" in shown
+    models = "one model for all and a model for each client, after local training"
+    why = "the simplest method, as it is undecided"
+    swept, compared = page(sweep_dir=tmp_path), page(comparison_dir=tmp_path / "comparison")
+    assert f"Next, for {models}: take fedavg , {why}, and export" in " ".join(swept.texts)
+    assert f"Next, for {models}: export fedavg's of seed 1, {why}." in " ".join(compared.texts)
+    given, beside = settings_of(swept.commands[0]), settings_of(compared.commands[0])
+    del given["export_dir"], beside["export_dir"]
+    assert given == beside
 
 
 def test_held_out_samples_are_those_of_the_runs_that_have_chosen(tmp_path):

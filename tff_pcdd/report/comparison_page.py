@@ -25,7 +25,6 @@ from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.compared import Compared
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import ALONE, Result, Results
-from tff_pcdd.tables import BASELINE
 from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG, REPORT
 
@@ -110,35 +109,20 @@ def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
 
 def _exports(answer: Answer, found: Compared) -> list[tuple[str, str]]:
     """Which models to take by the answer on a partition, and commands that export them."""
-    recommended = {choice.key: choice.recommended for choice in answer.choices}
-    shared = recommended.get("ga_final", "")
-    personal, key = recommended.get("pa_final", ""), "pa_final"
-    if answer.federating is not None:
-        personal, key = answer.federating.recommended
     runs = {
         run.method: (run, values)
         for run, values in found.settings[::-1]
         if run.partition == answer.partition and not run.diverged
     }
-    wanted = []
-    if personal in runs:
-        stage = "after" if key == "pa_final" else "before"
-        what = f"a model for each client, {stage} local training"
-        if key == "pa_before_masked_final":
-            what += ", whose answer with own classes is own_label"
-        if personal == shared:
-            what = f"one model for all and {what}"
-        wanted.append((personal, what, [f"--personal_model={stage}"]))
-    if shared in runs and shared != personal:
-        wanted.append((shared, "one model for all", ["--clients=none"]))
     exports = []
-    for method, what, flags in wanted:
-        run, values = runs[method]
+    for each in answer.recommended:
+        if each.method not in runs:
+            continue
+        run, values = runs[each.method]
         assert run.folder is not None
-        text = settings_table.export_command(run.folder / CONFIG, values, method, flags)
-        leads = any(choice.best == method for choice in answer.choices)
-        why = "" if leads or method != BASELINE else ", the simplest method, as it is undecided"
-        exports.append((f"{what}: export {method}'s of seed {run.seed}{why}", text))
+        config, name = run.folder / CONFIG, each.method
+        what = f"{each.what}: export {name}'s of seed {run.seed}{each.why}"
+        exports.append((what, settings_table.export_command(config, values, name, each.flags)))
     return exports
 
 

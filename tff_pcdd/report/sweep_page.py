@@ -18,6 +18,7 @@ from tff_pcdd.findings import Finding
 from tff_pcdd.report import pages, settings_table, terms
 from tff_pcdd.report.site_table import Column, Row, Table
 from tff_pcdd.results import by_client, compared, comparison
+from tff_pcdd.results.answers import Recommended
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
@@ -129,17 +130,22 @@ class Command:
         chosen: the point or the method.
         text: the command, as it is typed where the sweep was started.
         asked: what it does, in words.
-        question: what the method leads in, if another one leads in something else; else empty.
+        recommended: which of the method's models the answer recommends; None for none.
     """
 
     chosen: str
     text: str
     asked: str
-    question: str = ""
+    recommended: Recommended | None = None
 
 
 def _command(
-    directory: Directory, pattern: str, chosen: str, flagfile: str, name: str = "best"
+    directory: Directory,
+    pattern: str,
+    chosen: str,
+    flagfile: str,
+    name: str = "best",
+    recommended: Recommended | None = None,
 ) -> Command:
     """Exports a finished run of a point or a method; trains if there is none."""
     run = _run(directory, pattern, chosen)
@@ -149,12 +155,13 @@ def _command(
     elif _is_usable(directory, run[0].parent):
         seed = name_of(run[1].get("seed", "?"))
         # Training again would compute this very run.
-        text = settings_table.export_command(*run, name)
+        further = recommended.flags if recommended else []
+        text = settings_table.export_command(*run, name, further)
         asked = f"export the models of the run with the chosen settings and seed {seed}"
     else:
         text = settings_table.saved_command(*run, name)
         asked = "train with the chosen settings and the same data"
-    return Command(name_of(chosen), text, asked)
+    return Command(name_of(chosen), text, asked, recommended)
 
 
 def _is_usable(directory: Directory, folder: Path) -> bool:
@@ -407,10 +414,12 @@ def _methods(
     choices = final.answers[0].choices if final.answers else ()
     choices = sorted(choices, key=lambda choice: choice.key != asked)
     leads = final.results.of(method=choices[0].best) if choices else Results(())
-    order = [*(choice.best for choice in choices), *(row.name for row in rows)]
+    models = final.answers[0].recommended if final.answers else []
+    # Those of the accuracy that was asked for come first.
+    models = models[::-1] if asked == "ga_final" else models
+    recommended = {each.method: each for each in models}
+    order = [*recommended, *(row.name for row in rows)]
     best_first = sorted(chosen, key=lambda method: order.index(name_of(method)))
-    # Where another method leads for each client than in one model for all, both have a command.
-    leading = {choice.best: choice.question for choice in choices}
     flagfiles = {name: f"{BEST}/{name}.flags" for name in best_first if Path(name).name == name}
     config = _config(directory, runs)
     title = _title(text.listed([name_of(name) for name in by_method], 4), config)
@@ -425,9 +434,8 @@ def _methods(
         "findings": findings.advised_once([*found, *final.findings]),
         "table": Table(columns, rows),
         "commands": [
-            dataclasses.replace(
-                _command(directory, runs, method, name, f"best_{method}"),
-                question=leading.get(name_of(method), "") if len(leading) > 1 else "",
+            _command(
+                directory, runs, method, name, f"best_{method}", recommended.get(name_of(method))
             )
             for method, name in flagfiles.items()
             if directory.attempt(name, directory.text, name)

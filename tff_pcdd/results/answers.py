@@ -167,6 +167,40 @@ class Choice:
             yield self.of_few
 
 
+class Recommended(NamedTuple):
+    """Models of one method that an answer recommends.
+
+    Attributes:
+        method: the method.
+        keys: their accuracies; GA is that of one model for all.
+        why: why they are FedAvg's although others lead; else empty.
+    """
+
+    method: str
+    keys: Sequence[str]
+    why: str = ""
+
+    @property
+    def _stage(self) -> str:
+        """Which models for each client; empty without any."""
+        personal = [key for key in self.keys if key in federating.PERSONAL]
+        return ("after" if personal == ["pa_final"] else "before") if personal else ""
+
+    @property
+    def what(self) -> str:
+        """Which models, in words."""
+        found = ["one model for all"] * ("ga_final" in self.keys)
+        if self._stage:
+            found.append(f"a model for each client, {self._stage} local training")
+        own = "pa_before_masked_final" in self.keys
+        return " and ".join(found) + ", whose answer with own classes is own_label" * own
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags of `tasks.export` for these models."""
+        return [f"--personal_model={self._stage}" if self._stage else "--clients=none"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Answer:
     """The answer on one partition, or over all of them.
@@ -182,6 +216,28 @@ class Answer:
     choices: Sequence[Choice]
     sites: SiteGains | None = None
     federating: Federating | None = None
+
+    @property
+    def recommended(self) -> list[Recommended]:
+        """The models to take: one for each client, and one for all.
+
+        See `Choice.recommended`, and `Federating.recommended` where it is known whether it pays.
+        """
+        methods = {choice.key: choice.recommended for choice in self.choices}
+        if self.federating is not None:
+            methods.pop("pa_final", None)
+            method, key = self.federating.recommended
+            methods[key] = method
+        keys: dict[str, list[str]] = {}
+        for key in (*federating.PERSONAL, "ga_final"):
+            if key in methods:
+                keys.setdefault(methods[key], []).append(key)
+        leading = {choice.best for choice in self.choices}
+        simplest = ", the simplest method, as it is undecided"
+        return [
+            Recommended(name, own, simplest if name == BASELINE and name not in leading else "")
+            for name, own in keys.items()
+        ]
 
     def sentences(self) -> list[tuple[str, str]]:
         """Pairs of what is asked, with the best method, and what was found."""
