@@ -875,7 +875,7 @@ def test_advice_for_more_rounds_says_how_long_they_take():
     shown = [each.next for each in findings.with_times([longer, fewer, other], 4.0)]
     # 30 rounds of 4 seconds.
     assert shown == [
-        "Next: --rounds=60 (now 30, about 2 min 0 s more).",
+        "Next: --rounds=60 (now 30, about 2 min more).",
         "Next: --rounds=12 (now 30).",
         "Next: --client_learning_rate=0.1 (now 0.3).",
     ]

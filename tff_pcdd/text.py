@@ -100,17 +100,17 @@ def seconds(value: float | None) -> str:
     """A duration.
 
     Example:
-        >>> seconds(0.1476), seconds(75), seconds(7350)
-        ('0.148 s', '1 min 15 s', '2 h 2 min')
+        >>> seconds(0.1476), seconds(75), seconds(120), seconds(7350), seconds(3605)
+        ('0.148 s', '1 min 15 s', '2 min', '2 h 2 min', '1 h')
     """
     if value is None:
         return NO_VALUE
     if value < 60:
         return f"{_three_digits(value)} s"
     minutes, rest = divmod(round(value), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min"), (0 if hours else rest, "s"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
 
 
 def _three_digits(value: float) -> str:
