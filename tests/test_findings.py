@@ -879,6 +879,9 @@ def test_advice_for_more_rounds_says_how_long_they_take():
         "Next: --rounds=12 (now 30).",
         "Next: --client_learning_rate=0.1 (now 0.3).",
     ]
+    # Also if several are computed at a time, which nobody knows of further rounds.
+    [shared] = findings.with_times([longer], 4.0, runs=3)
+    assert shared.next == "Next: --rounds=60 (now 30, about 2 min more, one run after the other)."
     # Nobody asks about 9 seconds.
     assert findings.with_times([longer], 0.3) == findings.with_times([longer], None) == [longer]
 

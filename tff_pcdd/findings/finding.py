@@ -145,24 +145,28 @@ def advised_once(found: Iterable[Finding]) -> list[Finding]:
     return kept
 
 
-def with_times(found: Iterable[Finding], seconds: float | None) -> list[Finding]:
+def with_times(found: Iterable[Finding], seconds: float | None, runs: int = 1) -> list[Finding]:
     """Findings whose advice to train longer says about how long that takes, if it takes a while.
 
     Args:
         found: what was found.
         seconds: the time of a round, of all runs that are continued; None if it is unknown.
+        runs: how many these are.
 
     Example:
         >>> advice = Finding.advised("a", "A.", [Change("--rounds=60 (now 20)")])
         >>> with_times([advice], 2.0)[0].next
         'Next: --rounds=60 (now 20, about 1 min 20 s more).'
+        >>> with_times([advice], 3.0, runs=2)[0].next
+        'Next: --rounds=60 (now 20, about 2 min more, one run after the other).'
     """
 
     def timed(match: re.Match) -> str:
         more = (int(match[1]) - int(match[2])) * (seconds or 0)
         if more < _SHORT:
             return match[0]
-        return f"{match[0]}, about {text.seconds(float(f'{more:.2g}'))} more"
+        how = ", one run after the other" * (runs > 1)
+        return f"{match[0]}, about {text.seconds(float(f'{more:.2g}'))} more{how}"
 
     if seconds is None:
         return [*found]

@@ -73,7 +73,7 @@ def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
     ]
     # A sweep would train its points for longer, too.
     times = [] if tuning.settings else results.values("seconds_per_round")
-    timed = findings.with_times(findings.advised_once(agreed), sum(times) or None)
+    timed = findings.with_times(findings.advised_once(agreed), sum(times) or None, len(times))
     return Compared(results, settings, clients, answered, timed)
 
 
