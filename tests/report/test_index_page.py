@@ -51,10 +51,16 @@ def test_a_sweep_has_the_accuracies_of_what_it_chose(tmp_path):
         ["local_epochs=2", "fedavg", 0, 60, 70, 80],
     ]
     rows.append(["local_epochs=2", "fedavg", 1, 60, 72, ""])
+    rows.append(["local_epochs=2", "fedavg", 2, 60, 0, 80])
+    rows.append(["local_epochs=2", "fedavg", 3, 99, 99, 99])
+    header.append("diverged")
+    rows = [[*row, str(row[2] == 3)] for row in rows]
     write_csv(tmp_path / "point" / "sweep.csv", header, rows)
     make_method_sweep(tmp_path / "methods")
     entries = {entry.folder: entry for entry in index_page.content(tmp_path)["entries"]}
-    assert (entries["point"].ga, entries["point"].pa) == (71.0, 80.0)
+    # 70, 72 and 0; the run with seed 3 diverged.
+    assert entries["point"].ga == pytest.approx(142 / 3)
+    assert entries["point"].pa == 80.0
     assert (entries["methods"].ga, entries["methods"].pa) == (None, None), "nothing was compared"
     make_comparison(tmp_path / "methods" / "comparison", algorithms=("fedgela", "fedavg"))
     best = [

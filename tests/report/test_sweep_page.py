@@ -375,6 +375,18 @@ def test_points_with_the_same_score_are_named(tmp_path):
     assert "over the next" not in shown
 
 
+def test_a_point_that_lacks_a_seed_is_no_tie(tmp_path):
+    """As in sweep.md: 80.5 with the only seed left, and 80 and 81 at the chosen point."""
+    make_sweep(tmp_path)
+    with edited(tmp_path / "sweep.csv") as rows:
+        for row in rows:
+            if row["settings"] == "client_learning_rate=0.03,local_epochs=1":
+                row["va_best"], row["diverged"] = 80.5, str(row["seed"] == "1")
+    shown = " ".join(page(sweep_dir=tmp_path).texts)
+    assert "Points with the same VA" not in shown
+    assert "The chosen client_learning_rate=0.1 is the largest value of the grid" in shown
+
+
 def test_methods_with_the_same_score_are_named(tmp_path):
     make_method_sweep(tmp_path)
     path = tmp_path / "sweep.csv"

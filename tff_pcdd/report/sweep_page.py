@@ -17,7 +17,7 @@ from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import pages, settings_table, terms
 from tff_pcdd.report.site_table import Column, Row, Table
-from tff_pcdd.results import by_client, compared, comparison
+from tff_pcdd.results import by_client, compared, comparison, grid_points
 from tff_pcdd.results.answers import Recommended
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
@@ -38,7 +38,7 @@ class Point:
     Attributes:
         name: its settings, such as "a=1,b=2".
         scores: the accuracy on held-out samples by seed, or a single one; empty if not measured.
-        cells: further columns of the table.
+        cells: the cells of the table.
         chosen: whether it was chosen.
     """
 
@@ -197,31 +197,15 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
     runs = f"*/seed_*/{CONFIG}"
     config = _config(directory, runs)
     flags = directory.attempt(FLAGS, directory.text, FLAGS) or ""
-    by_point: dict[str, list[Mapping[str, str]]] = {}
-    for row in cells:
-        by_point.setdefault(row["settings"], []).append(row)
+    criterion = _criterion(cells)
+    measure = measures.of(criterion)
+    by_point = _by_point(directory, cells, [*grid_points.keys(criterion), *_FINAL])
     chosen = _chosen(flags, by_point)
-    measure = measures.of(_criterion(cells))
     points = []
     for name, own in by_point.items():
-        usable = [row for row in own if row.get("diverged") != "True"]
-        scores = {
-            row.get("seed", ""): value
-            for row in usable
-            if (value := read_number(row.get(measure.best, ""))) is not None
-        }
-        beside = []
-        for key in (
-            measure.best_round,
-            f"ga_at_{measure.best_round}",
-            f"pa_at_{measure.best_round}",
-        ):
-            cells_there = [read_number(row.get(key, "")) for row in usable]
-            found = [value for value in cells_there if value is not None]
-            shown = tables.rounds(found) if key == measure.best_round else tables.spread(found, 1)
-            beside.append((shown, tables.mean(found)))
-        beside.append((tables.count(len(scores), len(own), len(own) - len(usable)), len(scores)))
-        points.append(Point(name, scores, beside, name == chosen))
+        measured = grid_points.measured(own, criterion)
+        shown = grid_points.cells(measured, len(own), len(own.diverged))
+        points.append(Point(name, own.by_seed(measure.best), shown, name == chosen))
     points.sort(key=_worst_last)
     methods = [*dict.fromkeys(row.get("algorithm", "?") for row in cells)]
     tried = {name for point in by_point for name in findings.read_point(point)}
@@ -232,11 +216,11 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         Column("PA there", "PA in that round; nothing is chosen by it"),
         Column("seeds", "finished runs that did not diverge"),
     ]
-    complete = {point.name: point.score for point in points}
     seeds = max(([*point.scores] for point in points), key=len, default=[])
-    measured = {p.name: p.score if len(p.scores) == len(seeds) else None for p in points}
+    scores = {p.name: p.score if len(p.scores) == len(seeds) else None for p in points}
     what = " of ".join(text.listed([*map(name_of, names)]) for names in (sorted(tried), methods))
     title = _title(what, config, tried)
+    finals = by_point.get(chosen, Results(()))
     return {
         "title": title,
         "terms": _terms(title, config, measure.heading),
@@ -246,8 +230,8 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         "samples that clients held out; no test data had a part in the choice.",
         "answers": _answers(points, measure.heading),
         "findings": [
-            *findings.of_choice(complete, chosen, config),
-            *findings.of_noise([("", chosen, measured)], _held_out(directory, runs), seeds),
+            *findings.of_choice(scores, chosen, config),
+            *findings.of_noise([("", chosen, scores)], _held_out(directory, runs), seeds),
             *of_earlier(directory.path, "*", by_point),
         ],
         "table": Table(columns, [_row(point) for point in points]),
@@ -257,30 +241,29 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         "all_points": None,
         "points_title": "Points of the grid",
         "first": "settings",
-        "accuracies": [
-            tables.mean(
-                [v for row in by_point.get(chosen, ()) if (v := read_number(row.get(key, "")))]
-            )
-            for key in _FINAL
-        ],
-        "finals": _chosen_runs(directory, chosen, by_point.get(chosen, ())),
+        "accuracies": [tables.mean(finals.by_seed(key).values()) for key in _FINAL],
+        "finals": finals,
         "what": what,
         "problems": directory.problems,
     }
 
 
-def _chosen_runs(directory: Directory, point: str, rows: Sequence[Mapping[str, str]]) -> Results:
-    """The runs of the chosen point, with their curves."""
+def _by_point(
+    directory: Directory, rows: Sequence[Mapping[str, str]], keys: Sequence[str]
+) -> dict[str, Results]:
+    """The runs of each point, with some of their values, and with their curves."""
     # No name in the table becomes a path.
     folders = {(run.parent.name, run.name): run for run in directory.folders(f"*/seed_*/{CONFIG}")}
-    found = []
+    found: dict[str, list[Result]] = {}
     for row in rows:
-        seed = row.get("seed", "")
+        point, seed = row["settings"], row.get("seed", "")
         folder = folders.get((point, f"seed_{seed}"))
         load = functools.partial(comparison.history, directory, folder)
         diverged, method = row.get("diverged") == "True", name_of(row.get("algorithm", "?"))
-        found.append(Result("", method, seed, diverged, {}, load_history=load))
-    return Results(found)
+        values = {key: read_number(row.get(key, "")) for key in keys}
+        run = Result("", method, seed, diverged, values, load_history=load)
+        found.setdefault(point, []).append(run)
+    return {point: Results(runs) for point, runs in found.items()}
 
 
 def _worst_last(point: Point) -> tuple[bool, bool, float]:
@@ -332,10 +315,9 @@ def _answers(points: Sequence[Point], va: str) -> list[tuple[str, str]]:
 
 
 def _row(point: Point) -> Row:
-    cells = [(tables.spread([*point.scores.values()], 1), point.score), *point.cells]
     name = name_of(point.name).replace(",", ", ")
-    marked = range(len(cells)) if point.chosen else ()
-    return Row(name, cells, detail="chosen" if point.chosen else "", best=marked)
+    marked = range(len(point.cells)) if point.chosen else ()
+    return Row(name, point.cells, detail="chosen" if point.chosen else "", best=marked)
 
 
 # Several methods.

@@ -14,11 +14,11 @@ from tff_pcdd import files, findings, measures, stages, tables, text
 from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import SettingError
 from tff_pcdd.findings import Finding
-from tff_pcdd.results import by_client
+from tff_pcdd.results import by_client, grid_points
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import study
 from tff_pcdd.studies.parallel import ParallelOptions
-from tff_pcdd.studies.study import StudyRun
+from tff_pcdd.studies.study import StudyRun, results_of
 from tff_pcdd.training import ExperimentConfig, RunOptions, signature, start
 from tff_pcdd.training.file_names import SUMMARY, SWEEP_RUNS, SWEEP_TABLE
 
@@ -240,26 +240,12 @@ def plan(
 
 
 def _outcomes(points: Sequence[Point], runs: Sequence[StudyRun], criterion: str) -> list[Outcome]:
-    chosen = measures.of(criterion).best_round
     outcomes, remaining = [], iter(runs)
     for point in points:
         group = [next(remaining) for _ in point.configs]
-        summaries = [run.summary for run in group if run.summary and run.usable]
-
-        def values(key, summaries=summaries):
-            return [s[key] for s in summaries if s.get(key) is not None]
-
-        outcomes.append(
-            Outcome(
-                point,
-                validation=values(f"{criterion}_best"),
-                rounds=values(chosen),
-                ga=values(f"ga_at_{chosen}"),
-                pa=values(f"pa_at_{chosen}"),
-                seeds=len(point.configs),
-                diverged=sum(run.diverged for run in group),
-            )
-        )
+        found = results_of(group)
+        va, rounds, ga, pa = grid_points.measured(found, criterion)
+        outcomes.append(Outcome(point, va, rounds, ga, pa, len(group), len(found.diverged)))
     return outcomes
 
 
@@ -268,15 +254,9 @@ def table(outcomes: Sequence[Outcome], best: Outcome | None, criterion: str) -> 
     headings = [measures.heading(criterion), "best round", "GA there", "PA there", "seeds"]
     lines = [[*outcomes[0].point.settings, *headings]]
     for outcome in outcomes:
-        seeds = tables.count(len(outcome.validation), outcome.seeds, outcome.diverged)
-        cells = [
-            *outcome.point.settings.values(),
-            tables.spread(outcome.validation, 1),
-            tables.rounds(outcome.rounds),
-            tables.spread(outcome.ga, 1),
-            tables.spread(outcome.pa, 1),
-            seeds,
-        ]
+        measured = (outcome.validation, outcome.rounds, outcome.ga, outcome.pa)
+        shown = grid_points.cells(measured, outcome.seeds, outcome.diverged)
+        cells = [*outcome.point.settings.values(), *(cell for cell, _ in shown)]
         lines.append([f"**{cell}**" for cell in cells] if outcome is best else cells)
     return lines
 
