@@ -331,51 +331,20 @@ def _methods(
     by_method: dict[str, list[Mapping[str, str]]] = {}
     for row in cells:
         by_method.setdefault(row["algorithm"], []).append(row)
-    rows, every, chosen = [], [], {}
-    for method, own in by_method.items():
-        best = next((row for row in own if row["chosen"] == "True"), None)
-        score = None if best is None else read_number(best["va"])
-        stopped = sum(map(_is_stopped, own))
-        rounds = sum(read_number(row["rounds"]) or 0 for row in own)
-        if best is not None:
-            chosen[method] = best["settings"]
-        shown = name_of(best["settings"] or "defaults") if best else "nothing"
-        rows.append(
-            Row(
-                name_of(method),
-                [
-                    (text.percent(score), score),
-                    (text.whole(len(own)), len(own)),
-                    (text.whole(stopped), stopped),
-                    (text.whole(rounds), rounds),
-                ],
-                detail=shown.replace(",", ", "),
-            )
-        )
-        for row in own:
-            value = read_number(row["va"])
-            name = name_of(f"{method}: {row['settings'] or 'defaults'}".replace(",", ", "))
-            note = "diverged" if row["diverged"] == "True" else ""
-            detail = "chosen" if row is best else ""
-            trained = read_number(row["rounds"])
-            shown_cells = [(text.percent(value), value), (text.whole(trained), trained)]
-            every.append(Row(name, shown_cells, note=note, detail=detail))
+    best = {
+        method: next((row for row in own if row["chosen"] == "True"), None)
+        for method, own in by_method.items()
+    }
+    chosen = {method: row["settings"] for method, row in best.items() if row is not None}
+    rows = [_method_row(method, own, best[method]) for method, own in by_method.items()]
     rows.sort(key=lambda row: -(row.cells[0][1] or 0.0))
-    found = findings.merged(
-        {
-            name_of(method): findings.of_choice(
-                {row["settings"]: read_number(row["va"]) for row in by_method[method]},
-                settings,
-                # That of another method refuses this method's own coefficients.
-                _config(directory, runs, method),
-            )
-            for method, settings in chosen.items()
-        }
-    )
+    every = [
+        _point_row(row, row is best[method]) for method, own in by_method.items() for row in own
+    ]
     finals = Directory(directory.path / COMPARISON, directory.compared)
     report = finals.path / REPORT
     final = directory.attempt(COMPARISON, compared.read, finals) or compared.NOTHING
-    found += _noise(directory, by_method, chosen, final.results)
+    found = _of_choice(directory, by_method, chosen, final.results)
     tried = {_place(row["algorithm"], row["settings"]): row for row in cells}
     stopped_early = [name for name, row in tried.items() if _is_stopped(row)]
     found += of_earlier(directory.path, POINTS, tried, stopped_early)
@@ -402,7 +371,6 @@ def _methods(
     recommended = {each.method: each for each in models}
     order = [*recommended, *(row.name for row in rows)]
     best_first = sorted(chosen, key=lambda method: order.index(name_of(method)))
-    flagfiles = {name: f"{BEST}/{name}.flags" for name in best_first if Path(name).name == name}
     config = _config(directory, runs)
     title = _title(text.listed([name_of(name) for name in by_method], 4), config)
     return {
@@ -415,13 +383,7 @@ def _methods(
         + (_highest(rows, va) if chosen else []),
         "findings": findings.advised_once([*found, *final.findings]),
         "table": Table(columns, rows),
-        "commands": [
-            _command(
-                directory, runs, method, name, f"best_{method}", recommended.get(name_of(method))
-            )
-            for method, name in flagfiles.items()
-            if directory.attempt(name, directory.text, name)
-        ],
+        "commands": [*_commands(directory, runs, best_first, recommended)],
         "flags": [],
         "link": pages.address(report, page) if report.is_file() else "",
         "points_title": "Chosen settings",
@@ -439,13 +401,55 @@ def _methods(
     }
 
 
-def _noise(
+def _method_row(
+    method: str, rows: Sequence[Mapping[str, str]], best: Mapping[str, str] | None
+) -> Row:
+    """The line of a method: what was chosen for it, and how many points it has tried."""
+    score = None if best is None else read_number(best["va"])
+    stopped = sum(map(_is_stopped, rows))
+    rounds = sum(read_number(row["rounds"]) or 0 for row in rows)
+    cells = [
+        (text.percent(score), score),
+        (text.whole(len(rows)), len(rows)),
+        (text.whole(stopped), stopped),
+        (text.whole(rounds), rounds),
+    ]
+    shown = name_of(best["settings"] or "defaults") if best else "nothing"
+    return Row(name_of(method), cells, detail=shown.replace(",", ", "))
+
+
+def _point_row(row: Mapping[str, str], is_chosen: bool) -> Row:
+    """The line of a point in the list of all points."""
+    name = name_of(f"{row['algorithm']}: {row['settings'] or 'defaults'}".replace(",", ", "))
+    value, trained = read_number(row["va"]), read_number(row["rounds"])
+    cells = [(text.percent(value), value), (text.whole(trained), trained)]
+    note = "diverged" if row["diverged"] == "True" else ""
+    return Row(name, cells, note=note, detail="chosen" if is_chosen else "")
+
+
+def _commands(
+    directory: Directory,
+    pattern: str,
+    methods: Sequence[str],
+    recommended: Mapping[str, Recommended],
+) -> Iterator[Command]:
+    """The commands of those of the methods whose flagfiles are there; `pattern` of final runs."""
+    for method in methods:
+        if Path(method).name != method:
+            continue
+        name = f"{BEST}/{method}.flags"
+        if directory.attempt(name, directory.text, name):
+            models = recommended.get(name_of(method))
+            yield _command(directory, pattern, method, name, f"best_{method}", models)
+
+
+def _of_choice(
     directory: Directory,
     by_method: Mapping[str, Sequence[Mapping[str, str]]],
     chosen: Mapping[str, str],
     finals: Results,
-) -> Iterator[Finding]:
-    """Points too near to the chosen ones, by the samples that the runs of these hold out.
+) -> list[Finding]:
+    """What may be wrong with the choices: ties, edges of the grids, and too few samples.
 
     Args:
         directory: that of the sweep.
@@ -453,23 +457,29 @@ def _noise(
         chosen: the settings that each method is compared with.
         finals: the runs of that comparison.
     """
-    choices = []
+    pattern = f"{COMPARISON}/*/seed_*/{CONFIG}"
+    edges, choices = {}, []
     for method, settings in chosen.items():
-        scores = {
-            row["settings"]: None
-            if row["stopped_after"] or row["diverged"] == "True"
-            else read_number(row["va"])
-            for row in by_method[method]
+        rows = by_method[method]
+        scores = {row["settings"]: read_number(row["va"]) for row in rows}
+        ended = {
+            row["settings"]
+            for row in rows
+            if not row["stopped_after"] and row["diverged"] != "True"
         }
-        choices.append((name_of(method), settings, scores))
+        # The settings of another method refuse this method's own coefficients.
+        config = _config(directory, pattern, method)
+        edges[name_of(method)] = findings.of_choice(scores, settings, config)
+        trained = {point: score if point in ended else None for point, score in scores.items()}
+        choices.append((name_of(method), settings, trained))
     places = [glob.escape(_place(method, settings)) for method, settings in chosen.items()]
     chose = [[*directory.folders(f"{each}/seed_*/{CONFIG}")] for each in places]
     folders = [sorted(each, key=_seed) for each in chose if each]
     samples = max((by_client.held_out(each[0]) for each in folders), default=0)
-    samples = samples or _held_out(directory, f"{COMPARISON}/*/seed_*/{CONFIG}")
+    samples = samples or _held_out(directory, pattern)
     seeds = max(([_seed(run) for run in each] for each in folders), key=len, default=[0])
     taken = {int(each.seed) for each in finals if each.seed.isdecimal()}
-    return findings.of_noise(choices, samples, seeds, taken)
+    return [*findings.merged(edges), *findings.of_noise(choices, samples, seeds, taken)]
 
 
 def _place(method: str, settings: str) -> str:
