@@ -30,7 +30,7 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
         clients: the clients of these runs; empty if nothing is known of them.
     """
     keys = list(measures.TABLE)
-    columns = [Column(measures.heading(key), measures.meaning(key)) for key in keys]
+    columns = _columns(keys)
     gains = results.over_local()
     compared = bool(results.of(method=ALONE).usable)
     if compared:
@@ -41,20 +41,20 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
     rows = []
     for method in answers.ordered(results):
         runs = results.of(method=method)
-        found = {key: runs.values(key) for key in keys}
-        cells = [(tables.cell(key, values), tables.mean(values)) for key, values in found.items()]
+        cells = _cells(runs, keys)
         if compared:
-            cells.append(_over_local(gains.get(method, [])))
+            over = gains.get(method, [])
+            cells.append((tables.gains(over), tables.mean(over)))
         own = [site for site in clients if site.run[1] == method]
         if clients:
             lowest = min(by_client.mean_pa(own).values(), default=None)
             cells.append((text.percent(lowest), lowest))
         usable, diverged = len(runs.usable), len(runs.diverged)
         cells.append((tables.count(usable, usable, diverged), usable))
-        detail, ga = "", tables.mean(found["ga_final"])
+        detail, ga = "", runs.mean("ga_final")
         if by_client.without_global_model(own):
             detail, ga = _WITHOUT, None
-        rows.append(Row(method, cells, (ga, tables.mean(found["pa_final"])), detail=detail))
+        rows.append(Row(method, cells, (ga, runs.mean("pa_final")), detail=detail))
     note = _WITHOUT_NOTE if any(row.detail for row in rows) else ""
     return Table(columns, _with_best(rows, range(len(keys))), note=note)
 
@@ -66,14 +66,20 @@ def further(results: Results) -> Table | None:
         results: the runs on one partition.
     """
     keys = [key for key in measures.tabled(results.value_keys()) if key not in measures.TABLE]
-    rows = []
-    for method in answers.ordered(results):
-        found = {key: results.of(method=method).values(key) for key in keys}
-        cells = [(tables.cell(key, values), tables.mean(values)) for key, values in found.items()]
-        rows.append(Row(method, cells))
-    columns = [Column(measures.heading(key), measures.meaning(key)) for key in keys]
+    methods = answers.ordered(results)
+    rows = [Row(method, _cells(results.of(method=method), keys)) for method in methods]
     ranked = [index for index, key in enumerate(keys) if not tables.is_own(key)]
-    return Table(columns, _with_best(rows, ranked)) if keys else None
+    return Table(_columns(keys), _with_best(rows, ranked)) if keys else None
+
+
+def _columns(keys: Sequence[str]) -> list[Column]:
+    """The columns of values of summary.json."""
+    return [Column(measures.heading(key), measures.meaning(key)) for key in keys]
+
+
+def _cells(runs: Results, keys: Sequence[str]) -> list[tuple[str, float | None]]:
+    """The cells of a method in these columns."""
+    return [(tables.cell(key, runs.values(key)), runs.mean(key)) for key in keys]
 
 
 def _with_best(rows: Sequence[Row], compared: Sequence[int]) -> list[Row]:
@@ -91,11 +97,6 @@ def _with_best(rows: Sequence[Row], compared: Sequence[int]) -> list[Row]:
         )
         for row in rows
     ]
-
-
-def _over_local(gains: Sequence[float]) -> tuple[str, float | None]:
-    """PA minus that of the run of `local` with the same seed, averaged over seeds."""
-    return tables.gains(gains), tables.mean(gains)
 
 
 def costs(results: Results) -> Table:
