@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tff_pcdd.data.checks import listed, say, warn
 from tff_pcdd.data.federation import ClientIndices, Examples
@@ -201,6 +202,40 @@ class OwnSource(DataSource):
         Raises:
             DataError: if there are fewer than two classes, or no training or no test samples.
         """
+        samples = self._checked(samples)
+        place, used = samples.place, in_order(samples.labels)
+        self._say_what_was_read(samples, used)
+        class_names = used if samples.class_names is None else list(samples.class_names)
+        number = {name: index for index, name in enumerate(class_names)}
+        y = np.array([number[label] for label in samples.labels], np.int32)
+        sites = np.array(samples.sites or [""] * len(y))
+        groups = _group_numbers(samples)
+        parts = self._parts(samples, y, sites, groups)
+        hashes = _row_hashes(samples.x) if samples.hashes is None else samples.hashes
+        owners: dict[str, tuple[str, npt.ArrayLike]] = {
+            "duplicates_at_several_sites": ("at several sites", sites),
+            "duplicates_in_both_parts": (f"in the {_listed(parts)} part", parts),
+            "duplicates_of_several_classes": ("under several classes", samples.labels),
+        }
+        notes = {**samples.notes, **warn_of_duplicates(place, hashes, owners, samples.shown)}
+        _warn_of_gaps(place, class_names, y, sites, parts)
+        _warn_of_likely_groups(samples, parts)
+        spec = describe(samples.x[parts == "train"])
+        x = samples.x if encode is None else encode(samples, spec)
+        ids = np.array([samples.shown(row) for row in range(len(y))])
+        whole = Examples(x, y, ids, groups, parts == "val" if "val" in parts else None)
+        in_test = parts == "test"
+        train, test = (whole.take(np.flatnonzero(chosen)) for chosen in (~in_test, in_test))
+        users: tuple[ClientIndices, ...] | None = None
+        if samples.sites is not None:
+            users = by_user(sites[~in_test].tolist(), sites[in_test].tolist())
+            train, test, users = choose_users(train, test, users, request, place)
+        content = hashlib.sha256(repr((class_names, hashes.tolist())).encode())
+        fingerprint = content.hexdigest()
+        return PooledData(train, test, tuple(class_names), spec, users, notes, fingerprint)
+
+    def _checked(self, samples: OwnSamples) -> OwnSamples:
+        """The samples that are used, under the names of classes and sites that they get."""
         if self.join_names:
             samples = dataclasses.replace(
                 samples,
@@ -211,61 +246,11 @@ class OwnSource(DataSource):
         if samples.class_names is None:
             warn_of_numbers(samples.place, samples.labels)
         samples = self._without_small_sites(samples)
-        place, used = samples.place, in_order(samples.labels)
+        used = sorted(set(samples.labels))
         if len(used) < 2:
             found = f"only the class {used[0]}" if used else "no samples"
-            raise DataError(f"{place}: holds {found}; at least two classes are needed")
-        self._say_what_was_read(samples, used)
-        class_names = used if samples.class_names is None else list(samples.class_names)
-        number = {name: index for index, name in enumerate(class_names)}
-        y = np.array([number[label] for label in samples.labels], np.int32)
-        sites = np.array(samples.sites or [""] * len(y))
-        groups = _group_numbers(samples)
-        parts = self._parts(samples, y, sites, groups)
-        for part in ("train", "test"):
-            if part not in parts:
-                what = "sample" if groups is None else "group"
-                why = f"no class has a {what} to spare; add some, or mark test samples yourself"
-                if samples.parts is not None:
-                    why = "none is marked so; mark some, or leave the marks out"
-                raise DataError(f"{place}: there are no {_WORDS[part]} samples; {why}")
-        in_test, held_out = parts == "test", parts == "val"
-        notes = dict(samples.notes)
-        hashes = _row_hashes(samples.x) if samples.hashes is None else samples.hashes
-        notes |= warn_of_duplicates(
-            place,
-            hashes,
-            {
-                "duplicates_at_several_sites": ("at several sites", sites),
-                "duplicates_in_both_parts": (f"in the {_listed(parts)} part", parts),
-                "duplicates_of_several_classes": ("under several classes", samples.labels),
-            },
-            samples.shown,
-        )
-        _warn_of_gaps(place, class_names, y, sites, parts)
-        _warn_of_likely_groups(samples, parts)
-        train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)
-        spec = describe(samples.x[parts == "train"])
-        x = samples.x if encode is None else encode(samples, spec)
-        ids = np.array([samples.shown(row) for row in range(len(y))])
-        whole = Examples(x, y, ids, groups, held_out if held_out.any() else None)
-        kept_train, kept_test = whole.take(train), whole.take(test)
-        users: tuple[ClientIndices, ...] | None = None
-        if samples.sites is not None:
-            users = by_user(sites[train].tolist(), sites[test].tolist())
-            kept_train, kept_test, users = choose_users(
-                kept_train, kept_test, users, request, place
-            )
-        content = hashlib.sha256(repr((class_names, hashes.tolist())).encode())
-        return PooledData(
-            kept_train,
-            kept_test,
-            tuple(class_names),
-            spec,
-            users,
-            notes,
-            fingerprint=content.hexdigest(),
-        )
+            raise DataError(f"{samples.place}: holds {found}; at least two classes are needed")
+        return samples
 
     def _say_what_was_read(self, samples: OwnSamples, classes: Sequence[str]) -> None:
         """Says which classes and sites there are, as they are easily mixed up."""
@@ -316,15 +301,30 @@ class OwnSource(DataSource):
     def _parts(
         self, samples: OwnSamples, y: np.ndarray, sites: np.ndarray, groups: np.ndarray | None
     ) -> np.ndarray:
-        """The part of each sample, [n]."""
-        if samples.parts is not None:
+        """The part of each sample, [n].
+
+        Raises:
+            DataError: if there are no training or no test samples.
+        """
+        if samples.parts is None:
+            found = self._chosen_parts(y, sites, groups)
+            what = "sample" if groups is None else "group"
+            why = f"no class has a {what} to spare; add some, or mark test samples yourself"
+        else:
+            found = np.array(samples.parts)
+            why = "none is marked so; mark some, or leave the marks out"
             if self.test_fraction is not None:
-                raise SettingError(
-                    "test_fraction",
-                    self.test_fraction,
-                    f"{samples.place} says itself which samples are for testing",
-                )
-            return np.array(samples.parts)
+                reason = f"{samples.place} says itself which samples are for testing"
+                raise SettingError("test_fraction", self.test_fraction, reason)
+        for part in ("train", "test"):
+            if part not in found:
+                raise DataError(f"{samples.place}: there are no {_WORDS[part]} samples; {why}")
+        return found
+
+    def _chosen_parts(
+        self, y: np.ndarray, sites: np.ndarray, groups: np.ndarray | None
+    ) -> np.ndarray:
+        """The part of each sample, [n], if the data say none."""
         fraction = _TEST_FRACTION if self.test_fraction is None else self.test_fraction
         found = np.full(len(y), "train")
         for site, own in rows_of(sites).items():
