@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import os
 import pathlib
+import re
 import stat
 from collections.abc import Sequence
 
@@ -18,6 +19,9 @@ from tff_pcdd.errors import DataError, nearest, question
 
 # The entries of a directory among which the one that was meant is looked for.
 _MOST_ENTRIES = 10_000
+
+# What TensorFlow's errors say of its graph.
+_NODES = re.compile(r"\{\{function_node [^}]*\}\}|\[Op:.*", re.DOTALL)
 
 
 def check_file(
@@ -100,8 +104,8 @@ def is_within(path: str | os.PathLike, folder: pathlib.Path) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """What an error of a library says, on one short line."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    """What an error of a library says, on one short line; its type if it says nothing."""
+    return " ".join(_NODES.sub("", str(error)).split())[:200] or type(error).__name__
 
 
 def _reason(error: Exception) -> str:

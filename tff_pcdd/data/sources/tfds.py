@@ -27,7 +27,7 @@ from tff_pcdd.data.sources import (
     register,
 )
 from tff_pcdd.data.sources._json import JsonSource
-from tff_pcdd.data.sources._places import meant
+from tff_pcdd.data.sources._places import meant, reason_of
 from tff_pcdd.data.sources._tfds_files import check_folder
 from tff_pcdd.errors import DataError
 
@@ -52,10 +52,9 @@ class TfdsSource(ImageSource, JsonSource):
             raise
         # If a copy is incomplete, each of the libraries involved raises exceptions of its own.
         except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise DataError(
                 f"dataset {self.name}: the copy in {folder} is unreadable or incomplete "
-                f"({reason}); prepare it again with TensorFlow Datasets"
+                f"({reason_of(error)}); prepare it again with TensorFlow Datasets"
             ) from error
         return PooledData(train, test, class_names=class_names, input_spec=self.image_spec())
 

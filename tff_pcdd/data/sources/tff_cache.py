@@ -35,6 +35,7 @@ from tff_pcdd.data.sources._leaf_formats import (
     character_ids,
     grey_levels,
 )
+from tff_pcdd.data.sources._places import reason_of
 from tff_pcdd.errors import DataError, SettingError
 
 # Number of samples that are converted from TensorFlow to NumPy at a time.
@@ -219,9 +220,8 @@ def _readable(name: str, file: pathlib.Path) -> Iterator[None]:
     except (DataError, SettingError, ImportError):
         raise
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(
-            f"dataset {name}: {file} is unreadable or incomplete ({reason}); "
+            f"dataset {name}: {file} is unreadable or incomplete ({reason_of(error)}); "
             "delete it and let TFF download it again"
         ) from error
 
