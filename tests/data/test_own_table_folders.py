@@ -111,6 +111,19 @@ def test_a_folder_of_one_file(tmp_path):
     assert load(tmp_path).client_ids == ("hospital_a",)
 
 
+@pytest.mark.parametrize("others", [(), ("hospital_b", "hospital_c")])
+def test_unknown_separators_are_named(others, tmp_path):
+    """As for a single file; otherwise, files could become sites whose column is not found."""
+    table("hospital_a").to_csv(tmp_path / "hospital_a.csv", index=False, sep="|")
+    for name in others:
+        table(name).to_csv(tmp_path / f"{name}.csv", index=False)
+    with unusable(
+        f"{tmp_path / 'hospital_a.csv'}: the only column is 'age|bmi|label'; if other characters "
+        "than commas, semicolons or tabs separate them, add sep=| first"
+    ):
+        load(tmp_path)
+
+
 def test_other_columns_are_refused_with_their_files(folder):
     table("hospital_b").rename(columns={"bmi": "BMI"}).to_csv(
         folder / "hospital_b.csv", index=False

@@ -95,13 +95,13 @@ class Columns:
             raise DataError(
                 f"{self.place}: column {name!r} is missing, there are {there}"
                 + (one_hot_hint(self._columns, name) or other)
-                + self._separator_hint()
+                + self.separator_hint()
                 + question(nearest(name, map(str, self._columns)))
             )
         return self._columns[name]
 
-    def _separator_hint(self) -> str:
-        """What is said if a file seems to have a single column; empty if it has more."""
+    def separator_hint(self) -> str:
+        """The end of an error about a file that seems to have a single column; empty for others."""
         if len(self._columns) > 1 or not re.search(r"\w\W\w", str(*self._columns)):
             return ""
         return (

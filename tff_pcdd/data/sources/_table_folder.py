@@ -87,6 +87,8 @@ def read_folder(folder: pathlib.Path, site_column: str | None) -> Columns:
     for table in tables:
         if not table.names:
             raise DataError(f"{table.place}: the table is empty")
+        if hint := table.separator_hint():
+            raise DataError(f"{table.place}: the only column is {table.names[0]!r:.40}{hint}")
     parts = _parts(folder, paths)
     if any(parts):
         tables = [
