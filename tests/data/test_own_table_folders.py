@@ -106,9 +106,16 @@ def test_sites_of_a_column_and_no_sites(folder):
         load(folder, site_column="ward")
 
 
-def test_a_folder_of_one_file(tmp_path):
-    table("hospital_a").to_csv(tmp_path / "hospital_a.csv.gz", index=False)
-    assert load(tmp_path).client_ids == ("hospital_a",)
+@pytest.mark.parametrize(
+    ("name", "site"), [("hospital_a.csv.gz", "hospital_a"), ("test.csv", "test"), ("TR.tsv", "TR")]
+)
+def test_a_folder_of_one_file(name, site, tmp_path):
+    """Its name says no part, because no other file has the other parts."""
+    table("hospital_a").to_csv(tmp_path / name, index=False)
+    made = load(tmp_path)
+    assert made.client_ids == (site,)
+    # A fifth of four samples of each of two classes.
+    assert (len(made.train), len(made.test)) == (6, 2)
 
 
 @pytest.mark.parametrize("others", [(), ("hospital_b", "hospital_c")])

@@ -70,7 +70,7 @@ def read_folder(folder: pathlib.Path, site_column: str | None) -> Columns:
     Args:
         folder: the folder.
         site_column: the column of the sites. If no file has it, each file is a site, unless its
-            name says a part. None if there are no sites.
+            name says a part, which a single file need not. None if there are no sites.
 
     Raises:
         DataError: if a file cannot be read, or the files do not fit each other.
@@ -164,11 +164,13 @@ class _Joined(Columns):
 
 
 def _parts(folder: pathlib.Path, paths: Sequence[pathlib.Path]) -> list[str | None]:
-    """The part that each file's name says.
+    """The part that each file's name says; a file without others may have any name.
 
     Raises:
         DataError: if only some say one.
     """
+    if len(paths) == 1:
+        return [None]
     words = [
         word
         if part_of(word := re.split(r"[-_.]", path.name)[0]) or path.parent == folder
