@@ -229,7 +229,10 @@ def test_names_of_files_may_say_parts(folder):
     # Such files are no sites. TR is one beside DE.
     for part in ("train", "test"):
         table("hospital_a").to_csv(folder / f"{part}.csv", index=False)
-    with unusable("column 'site' is missing"):
+    with unusable(
+        f"{folder}: column 'site' is missing, and files are no sites if their names say parts, "
+        "such as test.csv; site_column can name another, or none"
+    ):
         load(folder)
     (folder / "train.csv").rename(folder / "TR.csv")
     (folder / "test.csv").rename(folder / "DE.csv")

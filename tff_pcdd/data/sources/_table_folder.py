@@ -17,7 +17,7 @@ from tff_pcdd.data.sources._names import similar, tidy
 from tff_pcdd.data.sources._own import ABBREVIATIONS, part_of
 from tff_pcdd.data.sources._places import check_data_file, check_file
 from tff_pcdd.data.sources._table_files import PARQUET, SUFFIXES, read_file
-from tff_pcdd.errors import DataError
+from tff_pcdd.errors import DataError, nearest, question
 
 # In a folder, texts are rather notes than tables.
 _SUFFIXES = tuple(suffix for suffix in SUFFIXES if suffix != ".txt")
@@ -96,8 +96,15 @@ def read_folder(folder: pathlib.Path, site_column: str | None) -> Columns:
             for table, part in zip(tables, parts, strict=True)
         ]
     _check_alike(folder, tables)
-    if site_column is None or any(parts) or _resembles(site_column, tables[0].names):
+    names = tables[0].names
+    if site_column is None or _resembles(site_column, names):
         return _Joined(str(folder), tables)
+    if any(parts):
+        raise DataError(
+            f"{folder}: column {site_column!r} is missing, and files are no sites if their names "
+            f"say parts, such as {paths[0].name:.40}; site_column can name another, or none"
+            f"{question(nearest(site_column, names))}"
+        )
     for table in tables:
         if not len(table.rows):
             raise DataError(f"{table.place}: the table is empty")
