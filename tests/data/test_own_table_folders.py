@@ -147,6 +147,9 @@ def test_other_columns_are_refused_with_their_files(folder):
     table("hospital_a", **many).to_csv(folder / "hospital_a.CSV", index=False)
     with unusable("column 'lab 3' is only in file hospital_a.CSV, 5 more columns; 'bmi' and 'BMI'"):
         load(folder)
+    table("hospital_a").to_csv(folder / "hospital_a.CSV")
+    with unusable("columns: a column without a name is only in file hospital_a.CSV, column 'bmi'"):
+        load(folder)
 
 
 def test_a_column_that_is_spelled_like_that_of_the_sites_is_meant(folder):

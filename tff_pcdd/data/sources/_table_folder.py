@@ -137,8 +137,9 @@ class _Joined(Columns):
                 for name in tables[0].names
             },
             [
-                f"{row} of {os.path.relpath(each.place, place)}"
+                f"{row} of {file}"
                 for each in tables
+                for file in [os.path.relpath(each.place, place)]
                 for row in each.rows
             ],
             classes=tables[0].classes,
@@ -198,15 +199,15 @@ def _parts(folder: pathlib.Path, paths: Sequence[pathlib.Path]) -> list[str | No
 
 def _check_alike(folder: pathlib.Path, tables: Sequence[Columns]) -> None:
     """Refuses tables with different columns, or with different names of classes."""
-    files = [os.path.relpath(table.place, folder) for table in tables]
+    files = {os.path.relpath(table.place, folder): set(table.names) for table in tables}
     names = list(dict.fromkeys(name for table in tables for name in table.names))
     found: dict[str, str] = {}
     for name in names:
-        has = [file for file, table in zip(files, tables, strict=True) if name in table.names]
-        lacks = [file for file in files if file not in has]
-        if lacks:
+        has = [file for file, own in files.items() if name in own]
+        if lacks := [file for file, own in files.items() if name not in own]:
             where, some = ("only", has) if len(has) <= len(lacks) else ("not", lacks)
-            found[name] = f"column {name!r:.40} is {where} in {listed('file', some)}"
+            column = f"column {name!r:.40}" if name else "a column without a name"
+            found[name] = f"{column} is {where} in {listed('file', some)}"
     if found:
         alike = [
             f"{one!r:.40} and {other!r:.40} differ only in case, blanks or the like"
