@@ -66,7 +66,7 @@ def heart(tmp_path_factory):
     for hospital, rows in (("cleveland", 60), ("hungarian", 50), ("switzerland", 33), ("va", 41)):
         write(directory / "heart", hospital, rows, generator)
     (directory / "heart" / "reprocessed.hungarian.data").write_text("1 2 3\n")
-    (commands,) = re.findall(r"^```\n(awk .*?)^make serve", GUIDE, re.M | re.S)
+    (commands,) = re.findall(r"^```\n(mkdir .*?)^make serve", GUIDE, re.M | re.S)
     commands = commands.replace(".venv/bin/python", sys.executable)
     commands = commands.replace("--output_dir", "--rounds=3 --runtime=inprocess --output_dir")
     done = subprocess.run(
@@ -83,12 +83,13 @@ def heart(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def table(heart):
-    """The raw files in pandas, with the sites."""
+    """The raw files in pandas, with the names of the rows."""
     parts = []
     for path in sorted((heart.directory / "heart").glob("processed.*")):
         part = pd.read_csv(path, header=None, names=[*NAMES, "label"], dtype=str)
-        parts.append(part.assign(site=path.name.split(".")[1]))
-    table = pd.concat(parts, ignore_index=True)
+        hospital = path.name.split(".")[1]
+        parts.append(part.set_axis([f"row {row + 2} of {hospital}.csv" for row in part.index]))
+    table = pd.concat(parts)
     table.loc[pd.to_numeric(table["chol"], errors="coerce") == 0, "chol"] = "?"
     return table
 
@@ -96,15 +97,15 @@ def table(heart):
 @pytest.fixture(scope="module")
 def federation(heart):
     directory = heart.directory
-    return read_config(directory / "runs/heart", str(directory / "heart.csv")).data.build()
+    return read_config(directory / "runs/heart", str(directory / "heart/tables")).data.build()
 
 
 def test_the_samples_are_those_of_the_files(table, federation, heart):
     assert federation.client_ids == ("cleveland", "hungarian", "switzerland", "va")
     assert federation.class_names == ("0", "1", "2", "3", "4")
-    rows = [int(name.removeprefix("row ")) - 2 for name in federation.train.ids]
+    rows = list(federation.train.ids)
     numbers = table[NAMES].apply(pd.to_numeric, errors="coerce").replace(-9, np.nan)
-    train = numbers.iloc[rows]
+    train = numbers.loc[rows]
     blocks = []
     for name in NAMES:
         if name in ("cp", "restecg", "slope", "thal"):
@@ -115,16 +116,16 @@ def test_the_samples_are_those_of_the_files(table, federation, heart):
             blocks.append(train[name].isna())
     expected = np.stack([block.astype(np.float32) for block in blocks], axis=1)
     np.testing.assert_array_equal(federation.train.x, expected)
-    assert federation.train.y.tolist() == table["label"].iloc[rows].astype(int).tolist()
+    assert federation.train.y.tolist() == table["label"].loc[rows].astype(int).tolist()
     assert f"column 'chol' in {numbers['chol'].isna().sum()}" in heart.messages
 
 
 def rows_of_test(table, federation):
     """The test part as a person sends it: numbers as they are in the files, null for `?`."""
-    rows = [int(name.removeprefix("row ")) - 2 for name in federation.test.ids]
+    rows = list(federation.test.ids)
     return [
         {name: None if cell == "?" else float(cell) for name, cell in record.items()}
-        for record in table[NAMES].iloc[rows].to_dict("records")
+        for record in table[NAMES].loc[rows].to_dict("records")
     ]
 
 
