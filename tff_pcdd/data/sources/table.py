@@ -31,7 +31,6 @@ from tff_pcdd.data.sources._column_checks import (
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._features import Features, as_number, check_categories
 from tff_pcdd.data.sources._image_files import OwnImages
-from tff_pcdd.data.sources._listed_images import listed_paths, stored_images, values_of_images
 from tff_pcdd.data.sources._missing import MissingValues
 from tff_pcdd.data.sources._names import (
     Row,
@@ -51,6 +50,7 @@ from tff_pcdd.data.sources._own import (
 )
 from tff_pcdd.data.sources._table_files import read_file
 from tff_pcdd.data.sources._table_folder import check_tables, read_folder
+from tff_pcdd.data.sources._table_images import listed_paths, stored_images, values_of_images
 from tff_pcdd.data.sources._tasks import refuse_boxes, refuse_several
 from tff_pcdd.errors import DataError, SettingError, nearest, question
 from tff_pcdd.settings import option
