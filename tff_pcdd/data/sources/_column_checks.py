@@ -1,9 +1,8 @@
-"""What the columns of a table say of its samples, and warnings of those that seem to be wrong."""
+"""Warnings of columns of a table that seem to be wrong, and of those that give the label away."""
 
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,17 +11,6 @@ from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.sources._cells import Cells, is_far, num_different, num_rounded
 from tff_pcdd.data.sources._own import OwnSamples
 from tff_pcdd.data.sources._users import rows_of
-from tff_pcdd.errors import DataError
-
-# How columns of numbers are called that say who a sample is of.
-NAMES_AN_ID = re.compile(
-    r"(^|[\W_])(id|uid|mrn|pid)$|(?-i:[a-z]I[dD]$)|"
-    r"(^|[\W_])(patient|patienten|pat)[\W_]*(no|nr|num|number|nummer)[\W_]*$",
-    re.IGNORECASE,
-)
-
-# Why such columns are no inputs.
-IDS = "ids by their names"
 
 # How many times as large a standard deviation is that a single number determines, and a median of
 # another unit, such as centimeters or mg/dl for meters or mmol/l; and how many times as large the
@@ -32,47 +20,8 @@ _OUTLYING, _OTHER_UNIT, _APART = 10, 5, 1.2
 # The share of each class that a column has to tell apart in order to give the class away.
 _GIVEN_AWAY = 0.99
 
-# The fewest rows of which it is no accident that a column numbers them.
+# The fewest samples from which anything is concluded.
 _FEWEST = 10
-
-
-def informative(
-    place: str, names: Sequence[str], columns: Sequence[np.ndarray], categorical: Sequence[str]
-) -> list[int]:
-    """The positions of columns that say something of a sample; warns of the others.
-
-    These are constants and running numbers, such as the index that pandas writes.
-    """
-    reasons: dict[str, list[str]] = {}
-    kept = []
-    for index, (name, column) in enumerate(zip(names, columns, strict=True)):
-        if len(np.unique(column)) <= 1:
-            reasons.setdefault("constant", []).append(name)
-        elif _numbers_rows(name, column, categorical):
-            reasons.setdefault("running numbers of the rows", []).append(name)
-        elif name == "" or name.startswith("Unnamed: "):
-            reasons.setdefault("nothing says what it holds", []).append(name)
-        elif NAMES_AN_ID.search(name) and name not in categorical:
-            reasons.setdefault(IDS, []).append(name)
-        else:
-            kept.append(index)
-    for reason, left_out in reasons.items():
-        warn_of_left_out(place, left_out, reason)
-    if not kept:
-        raise DataError(f"{place}: no column is left that tells samples apart")
-    return kept
-
-
-def warn_of_left_out(place: str, names: Sequence[str], reason: str) -> None:
-    shown = listed("column", [name or "without a name" for name in names])
-    warn(f"{place}: {shown} {'is' if len(names) == 1 else 'are'} left out: {reason}")
-
-
-def _numbers_rows(name: str, column: np.ndarray, categorical: Sequence[str]) -> bool:
-    """Whether a column holds consecutive whole numbers, each of them once, in any order."""
-    ordered = np.sort(column)
-    is_run = len(ordered) >= _FEWEST and bool((np.diff(ordered) == 1).all())
-    return is_run and name not in categorical
 
 
 def far_numbers(place: str, cells: Cells) -> list[str]:

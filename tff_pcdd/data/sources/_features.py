@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,13 +13,25 @@ import numpy as np
 from tff_pcdd.data import encoding
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.sources._cells import Cells
-from tff_pcdd.data.sources._column_checks import IDS, NAMES_AN_ID, informative, warn_of_left_out
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._missing import refuse_missing
 from tff_pcdd.data.sources._names import MARKERS, MISSING, as_names, in_order, is_missing, similar
 from tff_pcdd.data.sources._own import OwnSamples
 from tff_pcdd.data.sources._tasks import texts_hint
 from tff_pcdd.errors import DataError
+
+# How columns of numbers are called that say who a sample is of.
+_NAMES_AN_ID = re.compile(
+    r"(^|[\W_])(id|uid|mrn|pid)$|(?-i:[a-z]I[dD]$)|"
+    r"(^|[\W_])(patient|patienten|pat)[\W_]*(no|nr|num|number|nummer)[\W_]*$",
+    re.IGNORECASE,
+)
+
+# Why such columns are no inputs.
+_IDS = "ids by their names"
+
+# The fewest rows of which it is no accident that a column numbers them.
+_FEWEST = 10
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,8 +62,8 @@ class Features:
         if self.chosen is not None:
             return self.chosen
         names = [name for name in self.columns.names if name not in self.roles]
-        # Ids that are numbers are left out when they have been read, see `informative`.
-        names = self._without(names, IDS, _are_text_ids)
+        # Ids that are numbers are left out when they have been read, see `_informative`.
+        names = self._without(names, _IDS, _are_text_ids)
         if self.impute is None:
             # With impute, they are constants.
             empty = "without any value"
@@ -74,7 +87,7 @@ class Features:
             if name not in self.categorical and says_nothing(name, there):
                 left_out.append(name)
         if left_out and self.columns.rows:
-            warn_of_left_out(self.columns.place, left_out, reason)
+            _warn_of_left_out(self.columns.place, left_out, reason)
         return [name for name in names if name not in left_out]
 
     def inputs(self) -> dict[str, Sequence[Any]]:
@@ -104,7 +117,7 @@ class Features:
             warn(f"{place}: missing: {counts}; impute={self.impute} replaces the values")
         kept = list(range(len(names)))
         if self.chosen is None:
-            kept = informative(place, names, found, self.categorical)
+            kept = _informative(place, names, found, self.categorical)
         cells = Cells(
             np.stack([found[index] for index in kept], axis=1),
             [names[index] for index in kept],
@@ -229,7 +242,7 @@ def _read_categories(
 
 def _are_text_ids(name: str, values: Iterable[Any]) -> bool:
     """Whether a column holds ids by its name, and texts."""
-    return bool(NAMES_AN_ID.search(name)) and any(map(_is_text, values))
+    return bool(_NAMES_AN_ID.search(name)) and any(map(_is_text, values))
 
 
 def _is_text(value: Any) -> bool:
@@ -270,3 +283,42 @@ def _in_float32(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if np.isfinite(number) else None
+
+
+def _informative(
+    place: str, names: Sequence[str], columns: Sequence[np.ndarray], categorical: Sequence[str]
+) -> list[int]:
+    """The positions of columns that say something of a sample; warns of the others.
+
+    These are constants and running numbers, such as the index that pandas writes.
+    """
+    reasons: dict[str, list[str]] = {}
+    kept = []
+    for index, (name, column) in enumerate(zip(names, columns, strict=True)):
+        if len(np.unique(column)) <= 1:
+            reasons.setdefault("constant", []).append(name)
+        elif _numbers_rows(name, column, categorical):
+            reasons.setdefault("running numbers of the rows", []).append(name)
+        elif name == "" or name.startswith("Unnamed: "):
+            reasons.setdefault("nothing says what it holds", []).append(name)
+        elif _NAMES_AN_ID.search(name) and name not in categorical:
+            reasons.setdefault(_IDS, []).append(name)
+        else:
+            kept.append(index)
+    for reason, left_out in reasons.items():
+        _warn_of_left_out(place, left_out, reason)
+    if not kept:
+        raise DataError(f"{place}: no column is left that tells samples apart")
+    return kept
+
+
+def _warn_of_left_out(place: str, names: Sequence[str], reason: str) -> None:
+    shown = listed("column", [name or "without a name" for name in names])
+    warn(f"{place}: {shown} {'is' if len(names) == 1 else 'are'} left out: {reason}")
+
+
+def _numbers_rows(name: str, column: np.ndarray, categorical: Sequence[str]) -> bool:
+    """Whether a column holds consecutive whole numbers, each of them once, in any order."""
+    ordered = np.sort(column)
+    is_run = len(ordered) >= _FEWEST and bool((np.diff(ordered) == 1).all())
+    return is_run and name not in categorical
