@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from tests.data.test_own_folder import noise, write
+from tests.data.test_own_spreadsheets import write_parquet
 from tff_pcdd import data
 from tff_pcdd.data import checks
 from tff_pcdd.errors import DataError, SettingError
@@ -113,14 +114,20 @@ def parts(made: data.Federation) -> str:
     return f"{len(made.train) - held} training, {held} validation, {len(made.test)} test samples"
 
 
-def like(values: Any, first: int = 0) -> Look:
+def _rows(made: data.Federation, part: str, first: int | None = None) -> list[int]:
+    """The rows of the samples of a part; the first one of all is row 0, or has this number."""
+    names = [*made.train.ids, *made.test.ids]
+    start = min(int(name.split()[1]) for name in names) if first is None else first
+    return [int(name.split()[1]) - start for name in getattr(made, part).ids]
+
+
+def like(values: Any, first: int | None = None) -> Look:
     """Whether the inputs are these values, in the order of the rows, in float32."""
 
     def look(made: data.Federation) -> str:
         wanted = np.asarray(values, np.float64)
-        for part in (made.train, made.test):
-            for name, x in zip(part.ids, part.x, strict=True):
-                row = int(name.split()[1]) - first
+        for part in ("train", "test"):
+            for row, x in zip(_rows(made, part, first), getattr(made, part).x, strict=True):
                 if not np.array_equal(x.astype(np.float32), wanted[row].astype(np.float32)):
                     return f"{x} instead of {wanted[row]}"
         return "the numbers of the table"
@@ -311,7 +318,7 @@ NAMES = (
         "sites of 17 digits",
         "sites 5, 70071992547409931, 70071992547409932",
         visits(site=_IDS),
-        lambda made: clients(made),
+        clients,
         forms=("csv", "parquet", "Python"),
     ),
     of_table(
@@ -369,16 +376,11 @@ _PAINS = visits(pain=["dull", "none", "sharp"] * (N // 3))
 
 def _median(made: data.Federation) -> str:
     """The value in the places of missing ones, which has to be the median of the training part."""
-    rows = {
-        name: x[0]
-        for part in (made.train, made.test)
-        for name, x in zip(part.ids, part.x, strict=True)
-    }
-    first = min(int(name.split()[1]) for name in rows)
-    train = [int(name.split()[1]) - first for name in made.train.ids]
+    train, test = _rows(made, "train"), _rows(made, "test")
     known = pd.to_numeric(_GAPS["pulse"], errors="coerce")
     wanted = np.float32(known.iloc[train].median())
-    found = {float(rows[f"row {first + index}"]) for index in (4, 5)}
+    pulses = dict(zip([*train, *test], [*made.train.x[:, 0], *made.test.x[:, 0]], strict=True))
+    found = {float(pulses[index]) for index in (4, 5)}
     return "the median of the training samples" if found == {float(wanted)} else f"{found}"
 
 
@@ -585,12 +587,8 @@ def _in_parts(names: Sequence[str]) -> dict[str, int]:
 
 def _together(made: data.Federation) -> str:
     """In how many parts the rows of a patient are."""
-    first = min(int(name.split()[1]) for part in (made.train, made.test) for name in part.ids)
-    found: dict[str, set[str]] = {}
-    for part in ("train", "test"):
-        for name in getattr(made, part).ids:
-            found.setdefault(_PATIENTS[int(name.split()[1]) - first], set()).add(part)
-    return f"{sum(len(where) > 1 for where in found.values())} patients in two parts"
+    of = [{_PATIENTS[row] for row in _rows(made, part)} for part in ("train", "test")]
+    return f"{len(set.intersection(*of))} patients in two parts"
 
 
 _ONE_SITE = {"site": np.array(["Jena", "Ulm"])[np.arange(N) // 3 % 2]}
@@ -763,23 +761,9 @@ def _medmnist(form: str, folder: pathlib.Path) -> data.Federation:
 
 def _with_images(form: str, folder: pathlib.Path) -> data.Federation:
     """A parquet file as Hugging Face's datasets write it."""
-    import io
-
-    import pyarrow as pa
-    import pyarrow.parquet
-    from PIL import Image
-
-    cells = []
-    for pixels in _IMAGES:
-        file = io.BytesIO()
-        Image.fromarray(pixels).save(file, "PNG")
-        cells.append({"bytes": file.getvalue(), "path": None})
-    table = pa.table({"image": cells, "label": np.arange(N) % 2, "site": _IN_TWO.tolist()})
-    names = {"label": {"_type": "ClassLabel", "names": ["zoster", "acne"]}}
-    metadata = {"huggingface": json.dumps({"info": {"features": names}})}
-    pa.parquet.write_table(table.replace_schema_metadata(metadata), folder / "a.parquet")
+    write_parquet(folder / "a.parquet", range(N), ["zoster", "acne"])
     options = {"data_dir": str(folder / "a.parquet"), "path_column": "image"}
-    return data.load_federation("table", "natural", **options)
+    return data.load_federation("table", "natural", site_column="hospital", **options)
 
 
 def _dictionaries(form: str, folder: pathlib.Path) -> data.Federation:
@@ -1041,10 +1025,7 @@ SPREADSHEETS = (
         "true and false",
         _SAME,
         visits(pulse=visits()["pulse"] > 70),
-        lambda made: like(
-            np.stack([visits()["pulse"] > 70, _NUMBERS[:, 1]], axis=1),
-            min(int(name.split()[1]) for part in (made.train, made.test) for name in part.ids),
-        )(made),
+        like(np.stack([visits()["pulse"] > 70, _NUMBERS[:, 1]], axis=1)),
     ),
     Case(
         "paths of Windows",

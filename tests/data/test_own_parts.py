@@ -41,7 +41,7 @@ def load(table, **options):
 
 
 def rows_of(federation, indices, part="train"):
-    return [int(name.removeprefix("row ")) for name in getattr(federation, part).ids[indices]]
+    return [int(name.split()[1]) for name in getattr(federation, part).ids[indices]]
 
 
 def owners(federation, values):
@@ -184,27 +184,16 @@ def test_validation_samples_and_other_partitions_keep_groups_together(partition,
     assert sum(client.validation.size for client in made.clients) > 20
 
 
-def test_arrays_have_groups_too(visits):
+def test_arrays_and_their_files_have_groups_too(visits, tmp_path):
     x = visits[["pulse", "pressure"]].to_numpy()
-    groups = visits["patient"].tolist()
-    made = data.from_arrays(x, visits["label"], visits["site"], groups=groups)
-    found = {}
-    for part in ("train", "test"):
-        for name in getattr(made, part).ids:
-            found.setdefault(groups[int(name.removeprefix("sample "))], set()).add(part)
-    assert all(len(parts) == 1 for parts in found.values())
+    label, site, groups = (visits[name].to_numpy(str) for name in ("label", "site", "patient"))
+    made = data.from_arrays(x, label, site, groups=groups)
+    assert all(len(places) == 1 for places in owners(made, groups).values())
+    np.savez(tmp_path / "a.npz", x=x, y=label, site=site, group=groups)
+    of_file = data.load_federation("npz", "natural", data_dir=str(tmp_path / "a.npz"))
+    np.testing.assert_array_equal(of_file.test.x, made.test.x)
     with pytest.raises(DataError, match=r"the groups have shape \(3,\), not \(200,\)"):
-        data.from_arrays(x, visits["label"], visits["site"], groups=[1, 2, 3])
-
-
-def test_an_npz_file_has_groups_too(visits, tmp_path):
-    path = tmp_path / "a.npz"
-    x = visits[["pulse", "pressure"]].to_numpy()
-    names = {name: visits[name].to_numpy(str) for name in ("label", "site", "patient")}
-    np.savez(path, x=x, y=names["label"], site=names["site"], group=names["patient"])
-    made = data.load_federation("npz", "natural", data_dir=str(path))
-    expected = data.from_arrays(x, names["label"], names["site"], groups=names["patient"])
-    np.testing.assert_array_equal(made.test.x, expected.test.x)
+        data.from_arrays(x, label, site, groups=[1, 2, 3])
 
 
 def frames(root, sites=("north", "south"), videos=4, count=5):

@@ -4,6 +4,7 @@ import unicodedata
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
 from sklearn import datasets
 
@@ -35,10 +36,12 @@ def loaded_file(table, path, features="pressure,pulse", **options):
     if path.suffix == ".csv":
         table.to_csv(path, index=False)
     else:
-        pytest.importorskip("pyarrow")
         table.to_parquet(path, index=False)
-    source = data.sources.create("table", data_dir=str(path), feature_columns=features, **options)
-    return data.DataConfig(source, data.partitions.create("natural")).build()
+    return read(path, feature_columns=features, **options)
+
+
+def read(path, **options):
+    return data.load_federation("table", "natural", data_dir=str(path), **options)
 
 
 # Missing values.
@@ -438,9 +441,8 @@ def test_other_names_are_not_alike(one, other, table, warnings_again):
 def test_rows_of_which_all_are_left_out(options, tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("path,pulse,label,site\n" + "a.png,70,,Oslo\n" * 3)
-    source = data.sources.create("table", data_dir=str(path), missing="drop", **options)
     with pytest.raises(DataError, match=r"no row is left; missing: the label in 3$"):
-        data.DataConfig(source, data.partitions.create("natural")).build()
+        read(path, missing="drop", **options)
 
 
 # Columns that are no inputs.
@@ -451,9 +453,7 @@ def test_all_columns_leave_out_what_says_nothing_of_a_sample(table, tmp_path, wa
     table["patient"] = np.random.default_rng(0).permutation(60) + 1000
     path = tmp_path / "a.csv"
     table.to_csv(path)  # with the index, in a column without a name
-    source = data.sources.create("table", data_dir=str(path), feature_columns="all")
-    made = data.DataConfig(source, data.partitions.create("natural")).build()
-    assert made.input_spec.shape == (2,)
+    assert read(path, feature_columns="all").input_spec.shape == (2,)
     text = warnings_again.text
     assert "column constant is left out: constant" in text
     assert "columns without a name, patient are left out: running numbers" in text
@@ -479,13 +479,11 @@ def test_empty_columns_beside_a_table_are_no_columns(table, tmp_path, warnings_a
     path = tmp_path / "a.csv"
     expected = loaded_file(table, path)
     lines = path.read_text().splitlines()
-    source = data.sources.create("table", data_dir=str(path), feature_columns="all")
-    config = data.DataConfig(source, data.partitions.create("natural"))
     path.write_text("".join(f"{line},,\n" for line in lines))
-    np.testing.assert_array_equal(config.build().train.x, expected.train.x)
+    np.testing.assert_array_equal(read(path, feature_columns="all").train.x, expected.train.x)
     assert not warnings_again.text
     path.write_text("".join(f"{line},{number or ''},\n" for number, line in enumerate(lines)))
-    np.testing.assert_array_equal(config.build().train.x, expected.train.x)
+    np.testing.assert_array_equal(read(path, feature_columns="all").train.x, expected.train.x)
     assert "column without a name is left out: running numbers" in warnings_again.text
 
 
@@ -518,15 +516,12 @@ def test_names_of_columns_are_the_same_in_both_forms_of_unicode(table, tmp_path)
 
 
 def test_columns_that_repeat_are_refused_alike_in_every_table(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     arrow = pyarrow.table([["a"], [1], [2]], names=["site", "label", "label"])
-    parquet.write_table(arrow, tmp_path / "table.parquet")
+    pyarrow.parquet.write_table(arrow, tmp_path / "table.parquet")
     (tmp_path / "table.csv").write_text("site,label,label\na,1,2\n")
     for file in ("table.csv", "table.parquet"):
-        source = data.sources.create("table", data_dir=str(tmp_path / file))
         with pytest.raises(DataError) as caught:
-            source.load(data.sources.LoadRequest())
+            read(tmp_path / file)
         assert str(caught.value) == f"{tmp_path / file}: column 'label' occurs twice"
 
 

@@ -14,6 +14,7 @@ import zipfile
 import numpy as np
 import openpyxl
 import pandas as pd
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -706,23 +707,20 @@ def stored(number, format="PNG"):
 
 def write_parquet(path, numbers, names=None, column="image", pairs=True):
     """As Hugging Face's datasets write images and the names of classes."""
-    import pyarrow
-    import pyarrow.parquet
-
     images = [{"bytes": stored(n), "path": f"{n}.png"} if pairs else stored(n) for n in numbers]
     labels = [n % 2 for n in numbers]
-    columns = {
-        column: images,
-        "label": labels,
-        "hospital": ["a" if n % 3 else "b" for n in numbers],
-    }
-    table = pyarrow.table(columns)
-    if names:
-        features = {"label": {"names": names, "_type": "ClassLabel"}, column: {"_type": "Image"}}
-        info = {"huggingface": json.dumps({"info": {"features": features}})}
-        table = table.replace_schema_metadata(info)
+    hospitals = ["a" if n % 3 else "b" for n in numbers]
+    features = {"label": {"names": names, "_type": "ClassLabel"}, column: {"_type": "Image"}}
+    info = {"huggingface": json.dumps({"info": {"features": features}})}
     path.parent.mkdir(parents=True, exist_ok=True)
-    pyarrow.parquet.write_table(table, path)
+    write_columns(
+        path, info if names else None, label=labels, hospital=hospitals, **{column: images}
+    )
+
+
+def write_columns(file, metadata=None, **columns):
+    table = pyarrow.table(columns).replace_schema_metadata(metadata)
+    pyarrow.parquet.write_table(table, file)
 
 
 @pytest.mark.parametrize("pairs", [True, False])
@@ -842,13 +840,9 @@ def test_a_folder_of_parquet_files_has_the_parts_of_their_names(tmp_path):
 @pytest.mark.parametrize("first", [0, 3])
 @pytest.mark.parametrize("pairs", [True, False])
 def test_rows_without_an_image_are_missing(pairs, first, tmp_path):
-    import pyarrow
-    import pyarrow.parquet
-
     images = [{"bytes": stored(n), "path": None} if pairs else stored(n) for n in range(12)]
     images[first], images[7] = None, {"bytes": None, "path": None} if pairs else b""
-    table = pyarrow.table({"path": images, "label": [0, 1] * 6, "site": ["a"] * 12})
-    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    write_columns(tmp_path / "a.parquet", path=images, label=[0, 1] * 6, site=["a"] * 12)
     with pytest.raises(DataError, match=rf"row {first}: the image is missing .* in 1 others"):
         load(tmp_path / "a.parquet", features=None)
     made = load(tmp_path / "a.parquet", features=None, missing="drop")
@@ -871,11 +865,7 @@ def test_rows_without_a_path_are_left_out(listed, tmp_path):
 
 
 def test_rows_without_an_image_are_named(tmp_path):
-    import pyarrow
-    import pyarrow.parquet
-
     images = [{"bytes": stored(0), "path": None}, {"bytes": None, "path": "x.png"}] * 4
-    table = pyarrow.table({"path": images, "label": [0, 1] * 4, "site": ["a"] * 8})
-    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    write_columns(tmp_path / "a.parquet", path=images, label=[0, 1] * 4, site=["a"] * 8)
     with pytest.raises(DataError, match=r"a\.parquet, row 1: the table does not hold the image"):
         load(tmp_path / "a.parquet", features=None)

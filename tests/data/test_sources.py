@@ -306,7 +306,9 @@ def test_broken_copies_are_named(small_copy):
 
     shard.write_bytes(whole)
     _announce(small_copy, [51, 50])
-    assert "51 elements but contained only 50 elements.); prepare" in _refused("fashion_mnist", root)
+    assert "51 elements but contained only 50 elements.); prepare" in _refused(
+        "fashion_mnist", root
+    )
 
     _announce(small_copy, [50])
     assert "no split test" in _refused("fashion_mnist", root)
