@@ -6,11 +6,10 @@ import pickle
 import zipfile
 
 import numpy as np
-import pandas as pd
 import pytest
 import tensorflow as tf
 
-from tests.data.refusals import refuses, unusable
+from tests.data.refusals import refuses
 from tests.data.test_own_folder import noise, write
 from tff_pcdd import data
 from tff_pcdd.data import DataError
@@ -423,15 +422,3 @@ def test_a_part_in_two_folders_is_refused(tmp_path):
         )
     with pytest.raises(DataError, match="the folders test and testing are both the part test"):
         npz._client_folders(tmp_path)
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_files_of_a_folder_say_their_parts_alike(first, tmp_path):
-    """A column of parts in one file alone would not count, or be missed."""
-    pytest.importorskip("pyarrow")
-    rows = pd.DataFrame({"a": np.arange(6.0), "label": ["x", "y"] * 3, "site": ["s"] * 6})
-    with_parts = rows.assign(split=["test"] * 6)
-    for name, has in (("a", first), ("b", not first)):
-        (with_parts if has else rows).to_parquet(tmp_path / f"{name}.parquet")
-    with unusable(f"column 'split' is only in file {'a' if first else 'b'}.parquet"):
-        data.load_federation("table", "natural", data_dir=str(tmp_path), feature_columns="a")
