@@ -21,7 +21,7 @@ from tff_pcdd.data.checks import warn
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, InputSpec
 from tff_pcdd.data.sources import LoadRequest, PooledData
 from tff_pcdd.data.sources._image_lists import ImageListSource
-from tff_pcdd.data.sources._own import OwnSamples, OwnSource, pick
+from tff_pcdd.data.sources._own import OwnSamples, OwnSource
 from tff_pcdd.data.sources._pillow import Header, as_png, dicom_pixels, look_at
 from tff_pcdd.data.sources._statistics import Statistics, in_parts, measure
 from tff_pcdd.errors import DataError, SettingError
@@ -100,29 +100,8 @@ class OwnImages(OwnSource, ImageListSource):
             SettingError: if the images have different sizes and none is chosen.
             DataError: if a file is not an image; names it.
         """
-        paths = list(map(os.fsdecode, samples.x.tolist()))
-        with (
-            # Pillow warns of images whose pixels are counted here.
-            warnings.catch_warnings(action="ignore"),
-            concurrent.futures.ThreadPoolExecutor(_THREADS) as pool,
-        ):
-            look = functools.partial(
-                look_at, whole=self.skip_broken_images, windows=self.image_range is None
-            )
-            found = list(pool.map(look, paths, itertools.repeat(self.max_image_pixels)))
-        rows = self._readable(samples, found)
-        headers = [header for header in found if isinstance(header, Header)]
-        notes, likely_groups = {**samples.notes}, {**samples.likely_groups}
-        if len(headers) < len(found):
-            notes["broken_images_left_out"] = len(found) - len(headers)
-            samples, paths = samples.take(rows), pick(paths, rows)
-            likely_groups = {**samples.likely_groups}
-        place = samples.place
-        if any(header.patient for header in headers):
-            patients = [header.patient or str(row) for row, header in enumerate(headers)]
-            advice = "group_column or group_pattern can keep them in one part"
-            likely_groups["values of PatientID"] = patients, advice
-        notes |= _remarks(place, paths, headers, samples.shown)
+        samples, headers = self._looked_at(samples)
+        place, paths = samples.place, list(map(os.fsdecode, samples.x.tolist()))
         shape = (*self._size(place, headers), self._channels(place, headers))
         files = _Files(
             paths, headers, shape[-1], samples.shown, lambda row: self._named(samples, row)
@@ -146,14 +125,38 @@ class OwnImages(OwnSource, ImageListSource):
         else:
             # Otherwise, a broken image would end the training in the middle of the first round.
             collections.deque(files.decoded(plain), maxlen=0)
-        samples = dataclasses.replace(
-            samples,
-            x=x,
-            notes=notes,
-            likely_groups=likely_groups,
-            hashes=np.array([header.hash for header in headers]),
-        )
+        samples = dataclasses.replace(samples, x=x)
         return self.pool(samples, request, lambda train: self._measured(plain, train))
+
+    def _looked_at(self, samples: OwnSamples) -> tuple[OwnSamples, list[Header]]:
+        """The samples whose files are images, with what was noted of them, and their headers."""
+        with (
+            # Pillow warns of images whose pixels are counted here.
+            warnings.catch_warnings(action="ignore"),
+            concurrent.futures.ThreadPoolExecutor(_THREADS) as pool,
+        ):
+            look = functools.partial(
+                look_at, whole=self.skip_broken_images, windows=self.image_range is None
+            )
+            paths = map(os.fsdecode, samples.x.tolist())
+            found = list(pool.map(look, paths, itertools.repeat(self.max_image_pixels)))
+        rows = self._readable(samples, found)
+        headers = [header for header in found if isinstance(header, Header)]
+        notes = {**samples.notes}
+        if len(headers) < len(found):
+            notes["broken_images_left_out"] = len(found) - len(headers)
+            samples = samples.take(rows)
+        likely_groups = {**samples.likely_groups}
+        if any(header.patient for header in headers):
+            patients = [header.patient or str(row) for row, header in enumerate(headers)]
+            advice = "group_column or group_pattern can keep them in one part"
+            likely_groups["values of PatientID"] = patients, advice
+        notes |= _remarks(samples, headers)
+        hashes = np.array([header.hash for header in headers])
+        samples = dataclasses.replace(
+            samples, notes=notes, likely_groups=likely_groups, hashes=hashes
+        )
+        return samples, headers
 
     def _named(self, samples: OwnSamples, row: int) -> str:
         """The name of a sample, for messages about its file alone."""
@@ -410,14 +413,9 @@ def _decoder_of_contents(spec: InputSpec) -> Callable[[bytes], Any]:
     return tf.function(lambda x: transforms.decode_image(x, spec), input_signature=signature)
 
 
-def _remarks(
-    place: str,
-    paths: Sequence[str],
-    headers: Sequence[Header],
-    shown: Callable[[int], str],
-) -> dict[str, int]:
+def _remarks(samples: OwnSamples, headers: Sequence[Header]) -> dict[str, int]:
     """Counts images whose pixels are not what one may expect, and warns of them."""
-    counts = {}
+    place, shown, counts = samples.place, samples.shown, {}
     windows = collections.Counter(header.window for header in headers if header.window)
     if len(windows) > 1:
         first = next(row for row, header in enumerate(headers) if header.window)
@@ -429,7 +427,10 @@ def _remarks(
         (
             "misnamed_images_read",
             "are not in the format that their names say, and are read as what they are",
-            [header.is_misnamed(path) for header, path in zip(headers, paths, strict=True)],
+            [
+                header.is_misnamed(os.fsdecode(path))
+                for header, path in zip(headers, samples.x.tolist(), strict=True)
+            ],
         ),
         (
             "photos_turned_upright",

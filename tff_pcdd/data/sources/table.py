@@ -219,26 +219,8 @@ class Table(OwnImages, MissingValues):
             SettingError: if a setting does not fit the table.
             DataError: if a column or a value is missing or cannot be used.
         """
-        place = columns.place
-        columns = columns.with_markers(self.markers())
-        needed = {"the label": columns.values(self.label_column, "label_column")}
-        if self.has_users:
-            needed["the site"] = columns.values(self.site_column, "site_column")
-        for name in self._group_columns():
-            needed[f"the group's {name}"] = columns.values(name, "group_column")
-        if self.feature_columns is None:
-            needed |= values_of_images(columns, self.path_column, self.path_pattern)
-        features = self._features(columns)
-        must_be_there = self.feature_columns is not None and self.impute is None
-        # Otherwise, what is missing is refused when it is read.
-        if must_be_there and self.missing == "drop":
-            needed |= features.inputs()
-        further = features.inputs if must_be_there else dict
-        kept, notes = self.complete_rows(place, needed, columns.rows, further)
-        if notes:
-            columns = columns.take(kept)
-            features = dataclasses.replace(features, columns=columns)
-        rows = columns.rows
+        columns, features, notes = self._complete(columns.with_markers(self.markers()))
+        place, rows = columns.place, columns.rows
         labels, class_names = self._labels(columns)
         sites = None
         if self.has_users:
@@ -266,6 +248,27 @@ class Table(OwnImages, MissingValues):
         if self.feature_columns is None:
             return self._pool_files(samples, columns, folder, request)
         return self._pool_numbers(samples, features, request)
+
+    def _complete(self, columns: Columns) -> tuple[Columns, Features, dict[str, int]]:
+        """The table without rows that lack values, its inputs, and how many rows are left out."""
+        needed = {"the label": columns.values(self.label_column, "label_column")}
+        if self.has_users:
+            needed["the site"] = columns.values(self.site_column, "site_column")
+        for name in self._group_columns():
+            needed[f"the group's {name}"] = columns.values(name, "group_column")
+        if self.feature_columns is None:
+            needed |= values_of_images(columns, self.path_column, self.path_pattern)
+        features = self._features(columns)
+        must_be_there = self.feature_columns is not None and self.impute is None
+        # Otherwise, what is missing is refused when it is read.
+        if must_be_there and self.missing == "drop":
+            needed |= features.inputs()
+        further = features.inputs if must_be_there else dict
+        kept, notes = self.complete_rows(columns.place, needed, columns.rows, further)
+        if notes:
+            columns = columns.take(kept)
+            features = dataclasses.replace(features, columns=columns)
+        return columns, features, notes
 
     def _labels(self, columns: Columns) -> tuple[list[str], list[str] | None]:
         """The name of each row's class, and the names of all classes if the file has them."""
