@@ -229,6 +229,13 @@ def test_names_of_files_may_say_parts(folder):
     made = load(folder)
     assert made.train.x[:, 0].tolist() == list(AGES["hospital_a"])
     assert made.test.x[:, 0].tolist() == list(AGES["hospital_b"])
+    # A column that is named says it instead, and the names do not become an input.
+    for part, name in (("train", "hospital_a"), ("test", "hospital_b")):
+        fold = ["test", "test", *["train"] * 6]
+        table(name, site="Jena", fold=fold).to_csv(folder / f"{part}.csv", index=False)
+    made = load(folder, feature_columns="all", split_column="fold")
+    assert made.test.x[:, 0].tolist() == [30, 31, 20, 21]
+    assert made.input_spec.shape == (2,)
     # Such files are no sites. TR is one beside DE.
     for part in ("train", "test"):
         table("hospital_a").to_csv(folder / f"{part}.csv", index=False)

@@ -62,7 +62,9 @@ def _table_files(folder: pathlib.Path) -> list[pathlib.Path]:
     )
 
 
-def read_folder(folder: pathlib.Path, site_column: str | None) -> Columns:
+def read_folder(
+    folder: pathlib.Path, site_column: str | None, split_column: str | None = None
+) -> Columns:
     """The columns of all tables in a folder.
 
     The parts are those of the names, as in train-00000-of-00002.parquet or test/0000.parquet.
@@ -71,6 +73,8 @@ def read_folder(folder: pathlib.Path, site_column: str | None) -> Columns:
         folder: the folder.
         site_column: the column of the sites. If no file has it, each file is a site, unless its
             name says a part, which a single file need not. None if there are no sites.
+        split_column: the column of the parts, if another one than split is given, or "none";
+            names of files say no parts then.
 
     Raises:
         DataError: if a file cannot be read, or the files do not fit each other.
@@ -90,7 +94,7 @@ def read_folder(folder: pathlib.Path, site_column: str | None) -> Columns:
         if hint := table.separator_hint():
             raise DataError(f"{table.place}: the only column is {table.names[0]!r:.40}{hint}")
     parts = _parts(folder, paths)
-    if any(parts):
+    if any(parts) and split_column in (None, _SPLIT):
         tables = [
             table if _SPLIT in table else table.with_constant(_SPLIT, part)
             for table, part in zip(tables, parts, strict=True)

@@ -198,7 +198,8 @@ class Table(OwnImages, MissingValues):
         self.check()
         folder = self.path if self.path.is_dir() else self.path.parent
         if folder == self.path:
-            columns = read_folder(folder, self.site_column if self.has_users else None)
+            site_column = self.site_column if self.has_users else None
+            columns = read_folder(folder, site_column, self.split_column)
         else:
             columns = read_file(self.path)
         if not len(columns.rows):
