@@ -118,6 +118,23 @@ def test_a_folder_of_one_file(name, site, tmp_path):
     assert (len(made.train), len(made.test)) == (6, 2)
 
 
+def squares(name):
+    """Inputs that number no rows."""
+    return {"age": np.square(AGES[name]), "bmi": np.power(AGES[name], 3)}
+
+
+@pytest.mark.parametrize(("last", "is_left_out"), [(N, True), (N + 2, False)])
+def test_running_numbers_of_each_file_are_no_inputs(last, is_left_out, folder, warnings_again):
+    for path in folder.glob("hospital_*"):
+        path.unlink()
+    for name in AGES:
+        numbers = [last if name == "hospital_c" else N, *range(1, N)]
+        table(name, **squares(name), nr=numbers).to_csv(folder / f"{name}.csv", index=False)
+    assert load(folder, feature_columns="all").input_spec.shape == (2 if is_left_out else 3,)
+    said = f"{folder}: column nr is left out: running numbers of the rows"
+    assert (said in warnings_again.text) == is_left_out
+
+
 @pytest.mark.parametrize("others", [(), ("hospital_b", "hospital_c")])
 def test_unknown_separators_are_named(others, tmp_path):
     """As for a single file; otherwise, files could become sites whose column is not found."""
@@ -231,10 +248,10 @@ def test_names_of_files_may_say_parts(folder):
     assert made.test.x[:, 0].tolist() == list(AGES["hospital_b"])
     # A column that is named says it instead, and the names do not become an input.
     for part, name in (("train", "hospital_a"), ("test", "hospital_b")):
-        fold = ["test", "test", *["train"] * 6]
-        table(name, site="Jena", fold=fold).to_csv(folder / f"{part}.csv", index=False)
+        columns = {"site": "Jena", "fold": ["test", "test", *["train"] * 6]}
+        table(name, **columns, **squares(name)).to_csv(folder / f"{part}.csv", index=False)
     made = load(folder, feature_columns="all", split_column="fold")
-    assert made.test.x[:, 0].tolist() == [30, 31, 20, 21]
+    assert made.test.x[:, 0].tolist() == [30**2, 31**2, 20**2, 21**2]
     assert made.input_spec.shape == (2,)
     # Such files are no sites. TR is one beside DE.
     for part in ("train", "test"):

@@ -75,6 +75,11 @@ class Columns:
         """The names of the columns, in their order."""
         return list(self._columns)
 
+    @property
+    def lengths(self) -> list[int]:
+        """The number of rows of each file."""
+        return [len(self.rows)]
+
     def __contains__(self, name: str) -> bool:
         return column_name(name) in self._columns
 

@@ -117,7 +117,7 @@ class Features:
             warn(f"{place}: missing: {counts}; impute={self.impute} replaces the values")
         kept = list(range(len(names)))
         if self.chosen is None:
-            kept = _informative(place, names, found, self.categorical)
+            kept = _informative(self.columns, names, found, self.categorical)
         cells = Cells(
             np.stack([found[index] for index in kept], axis=1),
             [names[index] for index in kept],
@@ -286,18 +286,18 @@ def _in_float32(value: Any) -> float | None:
 
 
 def _informative(
-    place: str, names: Sequence[str], columns: Sequence[np.ndarray], categorical: Sequence[str]
+    table: Columns, names: Sequence[str], columns: Sequence[np.ndarray], categorical: Sequence[str]
 ) -> list[int]:
     """The positions of columns that say something of a sample; warns of the others.
 
     These are constants and running numbers, such as the index that pandas writes.
     """
     reasons: dict[str, list[str]] = {}
-    kept = []
+    place, kept = table.place, []
     for index, (name, column) in enumerate(zip(names, columns, strict=True)):
         if len(np.unique(column)) <= 1:
             reasons.setdefault("constant", []).append(name)
-        elif _numbers_rows(name, column, categorical):
+        elif name not in categorical and _numbers_rows(column, table.lengths):
             reasons.setdefault("running numbers of the rows", []).append(name)
         elif name == "" or name.startswith("Unnamed: "):
             reasons.setdefault("nothing says what it holds", []).append(name)
@@ -317,8 +317,14 @@ def _warn_of_left_out(place: str, names: Sequence[str], reason: str) -> None:
     warn(f"{place}: {shown} {'is' if len(names) == 1 else 'are'} left out: {reason}")
 
 
-def _numbers_rows(name: str, column: np.ndarray, categorical: Sequence[str]) -> bool:
-    """Whether a column holds consecutive whole numbers, each of them once, in any order."""
-    ordered = np.sort(column)
-    is_run = len(ordered) >= _FEWEST and bool((np.diff(ordered) == 1).all())
-    return is_run and name not in categorical
+def _numbers_rows(column: np.ndarray, lengths: Sequence[int]) -> bool:
+    """Whether a column holds consecutive whole numbers, each of them once, in any order.
+
+    In a folder, those of each file may begin anew.
+    """
+    of_files = np.split(column, np.cumsum(lengths)[:-1])
+    for parts in ([column], of_files):
+        steps = np.concatenate([np.diff(np.sort(part)) for part in parts])
+        if len(steps) >= _FEWEST - 1 and (steps == 1).all():
+            return True
+    return False

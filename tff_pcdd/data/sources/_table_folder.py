@@ -151,6 +151,10 @@ class _Joined(Columns):
         self.by_file = by_file
         self._tables = tables
 
+    @property
+    def lengths(self) -> list[int]:
+        return [len(each.rows) for each in self._tables]
+
     def plain_numbers(self, name: str, setting: str) -> Sequence[Any]:
         self.values(name, setting)  # Says that there is no such column.
         return [value for each in self._tables for value in each.plain_numbers(name, setting)]
