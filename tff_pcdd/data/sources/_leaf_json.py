@@ -133,6 +133,19 @@ def _index_file(path: pathlib.Path, limits: Limits) -> dict[str, Entry]:
         end = _walk(text, 0, path, limits, note_key)
         if text[end:].strip():
             raise DataError(f"{path}: not JSON: there is text after the end at byte {end}")
+    return _entries(path, places, values)
+
+
+def _entries(
+    path: pathlib.Path, places: dict[str, tuple[int, int]], values: dict[str, Any]
+) -> dict[str, Entry]:
+    """The entries of a file, by user, if its lists of users and sizes fit the data.
+
+    Args:
+        path: the file.
+        places: where the data of each user are; those that are listed are taken out.
+        values: what the keys of the file hold, except for the data.
+    """
     missing = [key for key in ("users", "num_samples", "user_data") if key not in values]
     if missing:
         raise DataError(f"{path}: key {missing[0]!r} is missing")

@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -105,23 +105,14 @@ class TffCacheSource(LeafFormat, DirectorySource):
             if "'" in user:
                 raise DataError(f"{file}: the user id {user!r:.80} contains a quote")
         wanted = request.max_clients or len(users)
-        order = users
         if request.max_clients is not None:
-            order = np.random.default_rng(request.seed).permutation(users).tolist()
+            users = np.random.default_rng(request.seed).permutation(users).tolist()
         chosen: dict[str, list[Arrays]] = {}
         silent = 0
-        for user in order:
+        for user in users:
             if len(chosen) == wanted:
                 break
-            try:
-                own = [
-                    self.samples(part.create_tf_dataset_for_client(user))
-                    if user in ids
-                    else _nothing(self.format.shape)
-                    for part, ids in zip(parts, members, strict=True)
-                ]
-            except DataError as error:
-                raise DataError(f"{file}: user {user!r:.80}: {error}") from error
+            own = self._samples_of(user, parts, members, file)
             if any(len(labels) for _, labels in own):
                 chosen[user] = own
             else:
@@ -142,6 +133,24 @@ class TffCacheSource(LeafFormat, DirectorySource):
         ]
         notes = {"empty_users": silent} if silent else {}
         return self.pool((train, test), clients, self.fixed_num_classes, notes)
+
+    def _samples_of(
+        self,
+        user: str,
+        parts: Sequence[Any],
+        members: Sequence[Collection[str]],
+        file: pathlib.Path,
+    ) -> list[Arrays]:
+        """Inputs and labels of a user in each part, of which `members` has the users."""
+        try:
+            return [
+                self.samples(part.create_tf_dataset_for_client(user))
+                if user in ids
+                else _nothing(self.format.shape)
+                for part, ids in zip(parts, members, strict=True)
+            ]
+        except DataError as error:
+            raise DataError(f"{file}: user {user!r:.80}: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)
