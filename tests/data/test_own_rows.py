@@ -10,7 +10,7 @@ from sklearn import datasets
 
 from tests.data.refusals import refuses
 from tff_pcdd import data
-from tff_pcdd.data.sources._numerals import has_decimal_commas
+from tff_pcdd.data.sources._columns import has_decimal_commas
 from tff_pcdd.errors import DataError, SettingError
 
 
