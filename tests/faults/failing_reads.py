@@ -431,15 +431,19 @@ def _check_program(
 
 
 def _with_report(called: Programs, program: Program, errors: str, directory: Path) -> str:
-    """Compares results, of which reports may be missing or lack what could not be read."""
+    """Compares results, of which reports may be missing or lack what could not be read.
+
+    Tables may lack what a warning names, too.
+    """
     out, wanted = directory / program.out, called.wanted(program) / program.out
     name, lacking = os.path.basename(_library().failed_read()).decode(), False
-    for page in wanted.rglob("report.html"):
+    for page in [*wanted.rglob("report.html"), *wanted.rglob("comparison.md")]:
         path = out / page.relative_to(wanted)
         expected = programs.content(page, wanted)
         if not path.is_file() or programs.content(path, out) != expected:
             said = path.read_text() if path.is_file() else ""
-            if name not in said and "report.html was not written" not in errors:
+            known = said if page.suffix == ".html" else errors
+            if name not in known and "report.html was not written" not in errors:
                 raise SilentDifference(f"{path} lacks something without naming {name}: {errors}")
             path.write_bytes(expected)
             lacking = True

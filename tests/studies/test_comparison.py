@@ -1,6 +1,7 @@
 """A comparison: what is refused, what a failed run costs, what the tables say."""
 
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -353,7 +354,7 @@ def test_rounds_to_the_best_of_fedavg(tmp_path):
 
 
 @pytest.mark.parametrize(("best", "is_target"), [(13.1, False), (13.2, True)])
-def test_an_accuracy_at_chance_is_no_target(tmp_path, best, is_target):
+def test_an_accuracy_at_chance_is_no_target(tmp_path, best, is_target, caplog):
     """Of 360 test samples in ten classes: 10 % and two standard errors, √(0.1 · 0.9 / 360)."""
     limit = 100 * (0.1 + 2 * np.sqrt(0.1 * 0.9 / 360))
     assert f"{limit:.1f}" == "13.2"
@@ -374,6 +375,11 @@ def test_an_accuracy_at_chance_is_no_target(tmp_path, best, is_target):
             "No target: FedAvg's best GA, 13.1 %, is no better than always giving the same answer, "
             "which may reach 13.2 %."
         )
+    assert not caplog.messages
+    (tmp_path / "fedavg" / "confusion.npz").write_bytes(b"half")
+    assert "No target" not in comparison_tables.document(runs)
+    assert len(caplog.messages) == 1
+    assert re.search(r"fedavg/confusion\.npz is damaged", caplog.text)
 
 
 def test_heads_and_groups_of_classes(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from tff_pcdd.results.confusion import Confusion
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.training.file_names import CLIENTS, CONFIG, CONFUSION, METRICS
 
+_logger = logging.getLogger(__name__)
+
 # With fewer test samples, the standard error of an accuracy may be more than five points.
 _FEW_SAMPLES = 100
 
@@ -23,6 +26,15 @@ def files_of(directory: Directory) -> tuple[Sites | None, Confusion | None]:
     held = directory.attempt(CLIENTS, by_client.read, directory)
     number = len(held.sites) if held else None
     return held, directory.attempt(CONFUSION, confusion.read, directory, number)
+
+
+def of_run(folder: Path) -> tuple[Sites | None, Confusion | None]:
+    """As `files_of`, of the run in a directory; warns of what is damaged."""
+    directory = Directory(folder, compared=False)
+    found = files_of(directory)
+    for line in directory.damaged():
+        _logger.warning("%s", line)
+    return found
 
 
 def read(directory: Directory) -> Evidence:
@@ -36,11 +48,6 @@ def of(held: Sites | None, found: Confusion | None) -> Evidence:
     if found is None:
         return Evidence(clients=clients)
     return Evidence(found.classes, found.of_global, found.of_clients, clients)
-
-
-def group_sizes_of(folder: Path) -> str:
-    """As `group_sizes`, of the run in a directory."""
-    return group_sizes(*files_of(Directory(folder, compared=False)))
 
 
 def group_sizes(held: Sites | None, answered: Confusion | None) -> str:

@@ -12,7 +12,6 @@ from tff_pcdd.findings import Finding
 from tff_pcdd.measures import PARTS
 from tff_pcdd.results import answers, evidence
 from tff_pcdd.results.answers import Answer
-from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Results
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, by_partition, results_of
 from tff_pcdd.tables import BASELINE, label
@@ -308,7 +307,8 @@ def _group_sizes(runs: Sequence[StudyRun]) -> list[str]:
     """A line about the sizes of the many, medium and few classes, where runs have such groups."""
     if not {*measures.GROUPS} & {*_keys(runs)}:
         return []
-    return [*filter(None, (evidence.group_sizes_of(run.folder) for run in runs if run.usable))][:1]
+    sizes = (evidence.group_sizes(*evidence.of_run(run.folder)) for run in runs if run.usable)
+    return [*filter(None, sizes)][:1]
 
 
 def _further_heads(results: Results) -> list[str]:
@@ -358,9 +358,9 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
 def _limit_of_chance(runs: Sequence[StudyRun]) -> float | None:
     """As `findings.limit_of_chance`, on the test samples of the runs; None if they are unknown."""
     for run in runs:
-        matrix = evidence.read(Directory(run.folder, compared=False)).of_global
-        if matrix is not None and matrix.sum():
-            return findings.limit_of_chance(matrix)
+        _, answered = evidence.of_run(run.folder)
+        if answered is not None and answered.of_global is not None and answered.of_global.sum():
+            return findings.limit_of_chance(answered.of_global)
     return None
 
 
