@@ -175,6 +175,20 @@ def test_tensors_may_be_in_double_precision(federation):
         np.testing.assert_array_equal(simulation.state.server["numbers"], [1.0, 1.0, 1.0])
 
 
+def test_what_hooks_return_may_be_of_unknown_rank_or_in_lists(federation):
+    def loss(pair):
+        # TensorFlow does not know the rank before the graph runs.
+        return pair[0], {"known": tf.squeeze(tf.boolean_mask([2 * pair[0]], pair[0][None] > 0))}
+
+    config = ExperimentConfig(
+        method=Changed(loss=loss, server_update=list),
+        model=models.ModelConfig(KerasBackbone(flat)),
+    )
+    with Simulation(config, federation) as simulation:
+        row = simulation.next_round()
+    assert row["known"] == pytest.approx(2 * row["train_loss"])
+
+
 @dataclasses.dataclass(frozen=True)
 class FirstClass(metrics.Metric):
     """Accuracy on the first class."""

@@ -16,7 +16,8 @@ from tff_pcdd.methods.records import Upload
 def checked_loss(result: Any, method: Method) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
     """The result of a loss, if it is a scalar with metrics that the method declares."""
     is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
-    if not is_pair or len(tf.convert_to_tensor(result[0]).shape) > 0:
+    # A rank may be unknown before the graph runs.
+    if not is_pair or tf.convert_to_tensor(result[0]).shape.rank:
         found = f"a tensor of shape {result[0].shape}" if is_pair else type(result).__name__
         raise TypeError(
             f"{method.name}: its loss has to return a pair, the mean over the batch (a scalar) and "
@@ -28,7 +29,7 @@ def checked_loss(result: Any, method: Method) -> tuple[tf.Tensor, Mapping[str, t
                 f"{method.name}: its loss returns {name!r}, not in metric_names; declare "
                 f"`metric_names = {(*method.metric_names, name)!r}` in the class"
             )
-        if shape := tuple(tf.convert_to_tensor(result[1][name]).shape):
+        if (shape := tf.convert_to_tensor(result[1][name]).shape).rank:
             reason = f"has to be a scalar, such as a mean, not a tensor of shape {shape}"
             raise TypeError(f"{method.name}: the metric {name!r} of its loss {reason}")
     return result
@@ -58,8 +59,8 @@ def checked_step(
     result: Any, method: Method, weights: Sequence[tf.Tensor], server: Mapping[str, Any]
 ) -> tuple[list[tf.Tensor], dict[str, Any]]:
     """The result of `Method.server_update`, if it is like the weights and the server's tensors."""
-    is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
-    if not is_pair:
+    is_pair = isinstance(result, (list, tuple)) and len(result) == 2
+    if not is_pair or not isinstance(result[1], Mapping):
         raise TypeError(
             f"{method.name}: server_update has to return a pair, the new weights and a dictionary "
             "of the server's own tensors, such as "
