@@ -93,12 +93,30 @@ NUMBERS = {"numbers": np.zeros(3, np.float32)}
         ),
         (
             {"loss": lambda pair: (pair[0], {"known": tf.zeros([4])})},
-            "the metric 'known' of its loss has to be a scalar, such as a mean, not a tensor of "
-            "shape (4,)",
+            "the metric 'known' of its loss has to be a float32 scalar, such as a mean, not a "
+            "tensor of shape (4,)",
+        ),
+        (
+            {"loss": lambda pair: (pair[0], {"known": tf.constant(3)})},
+            "the metric 'known' of its loss has to be a float32 scalar, such as a mean, not a "
+            "tensor of type int32",
+        ),
+        (
+            {"loss": lambda pair: (pair[0], {"known": None})},
+            "the metric 'known' of its loss has to be a float32 scalar, such as a mean, not "
+            "NoneType",
+        ),
+        (
+            {"loss": lambda pair: (tf.cast(pair[0], tf.float64), {})},
+            "such as `return tf.reduce_mean(losses), {}`, not a tensor of type float64",
         ),
         (
             {"upload": lambda upload: {}},
-            "upload has to return methods.Upload(sums, state), not dict",
+            "upload has to return methods.Upload(sums, state) of two dictionaries, not dict",
+        ),
+        (
+            {"upload": lambda _: methods.Upload({}, None)},
+            "of two dictionaries, not dict and NoneType",
         ),
         (
             {"client_state": lambda _: NUMBERS, "upload": lambda _: methods.Upload({}, {})},
@@ -109,6 +127,13 @@ NUMBERS = {"numbers": np.zeros(3, np.float32)}
             {"upload": lambda _: methods.Upload({}, {"numbers": [0, 1]})},
             "the state that upload returns must be like that of client_state: 'numbers/0' is int32 "
             "of shape () here, and missing there",
+        ),
+        (
+            {
+                "client_state": lambda _: NUMBERS,
+                "upload": lambda _: methods.Upload({}, {"numbers": None}),
+            },
+            "'numbers' is missing here, and float32 of shape (3,) there",
         ),
         (
             {
@@ -141,9 +166,11 @@ NUMBERS = {"numbers": np.zeros(3, np.float32)}
         ),
         (
             {"server_update": lambda pair: pair[0]},
-            "server_update has to return a pair, the new weights and a dictionary of the server's "
-            "own tensors, such as `return new, self.next_server_state(server, sums)`, not list",
+            "server_update has to return a pair, a list of the new weights and a dictionary of the "
+            "server's own tensors, such as `return new, self.next_server_state(server, sums)`, not "
+            "SymbolicTensor and SymbolicTensor",
         ),
+        ({"server_update": lambda pair: (None, pair[1])}, "not NoneType and dict"),
         (
             {"server_update": lambda pair: (pair[0][:1], pair[1])},
             "the weights that server_update returns must be like those before the step: '1' is "

@@ -16,9 +16,7 @@ from tff_pcdd.methods.records import Upload
 def checked_loss(result: Any, method: Method) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
     """The result of a loss, if it is a scalar with metrics that the method declares."""
     is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
-    # A rank may be unknown before the graph runs.
-    if not is_pair or tf.convert_to_tensor(result[0]).shape.rank:
-        found = f"a tensor of shape {result[0].shape}" if is_pair else type(result).__name__
+    if found := _unlike_scalar(result[0]) if is_pair else type(result).__name__:
         raise TypeError(
             f"{method.name}: its loss has to return a pair, the mean over the batch (a scalar) and "
             f"a dictionary of metrics, such as `return tf.reduce_mean(losses), {{}}`, not {found}"
@@ -29,16 +27,30 @@ def checked_loss(result: Any, method: Method) -> tuple[tf.Tensor, Mapping[str, t
                 f"{method.name}: its loss returns {name!r}, not in metric_names; declare "
                 f"`metric_names = {(*method.metric_names, name)!r}` in the class"
             )
-        if (shape := tf.convert_to_tensor(result[1][name]).shape).rank:
-            reason = f"has to be a scalar, such as a mean, not a tensor of shape {shape}"
+        if found := _unlike_scalar(result[1][name]):
+            reason = f"has to be a float32 scalar, such as a mean, not {found}"
             raise TypeError(f"{method.name}: the metric {name!r} of its loss {reason}")
     return result
 
 
+def _unlike_scalar(value: Any) -> str:
+    """What a value is; empty if it is a float32 scalar or can be converted to one."""
+    try:
+        shape = tf.convert_to_tensor(value, tf.float32).shape
+    except (TypeError, ValueError):
+        is_tensor = tf.is_tensor(value)
+        return f"a tensor of type {value.dtype.name}" if is_tensor else type(value).__name__
+    # A rank may be unknown before the graph runs.
+    return f"a tensor of shape {shape}" if shape.rank else ""
+
+
 def checked_upload(result: Any, method: Method, state: Mapping[str, Any]) -> Upload:
     """The result of `Method.upload`, if it has the client's own tensors, as in `state`."""
-    if not isinstance(result, Upload):
-        reason = f"has to return methods.Upload(sums, state), not {type(result).__name__}"
+    is_upload = isinstance(result, Upload)
+    parts = result[:2] if is_upload else (result,)
+    if not is_upload or not all(isinstance(part, Mapping) for part in parts):
+        found = " and ".join(type(part).__name__ for part in parts)
+        reason = f"has to return methods.Upload(sums, state) of two dictionaries, not {found}"
         raise TypeError(f"{method.name}: upload {reason}")
     what = "the state that upload returns must be like that of client_state"
     _check_tensors(f"{method.name}: {what}", result.state, state)
@@ -60,11 +72,13 @@ def checked_step(
 ) -> tuple[list[tf.Tensor], dict[str, Any]]:
     """The result of `Method.server_update`, if it is like the weights and the server's tensors."""
     is_pair = isinstance(result, (list, tuple)) and len(result) == 2
-    if not is_pair or not isinstance(result[1], Mapping):
+    kinds = [type(part) for part in result] if is_pair else [type(result)]
+    if not is_pair or not issubclass(kinds[0], (list, tuple)) or not issubclass(kinds[1], Mapping):
+        found = " and ".join(kind.__name__ for kind in kinds)
         raise TypeError(
-            f"{method.name}: server_update has to return a pair, the new weights and a dictionary "
-            "of the server's own tensors, such as "
-            f"`return new, self.next_server_state(server, sums)`, not {type(result).__name__}"
+            f"{method.name}: server_update has to return a pair, a list of the new weights and a "
+            "dictionary of the server's own tensors, such as "
+            f"`return new, self.next_server_state(server, sums)`, not {found}"
         )
     what = "the weights that server_update returns must be like those before the step"
     _check_tensors(f"{method.name}: {what}", list(result[0]), list(weights))
@@ -91,6 +105,7 @@ def _tensors(structure: Any) -> dict[str, tf.Tensor]:
     return {
         "/".join(map(str, path)): value if tf.is_tensor(value) else tf.convert_to_tensor(value)
         for path, value in nested.flatten_with_path(ordered(structure))
+        if value is not None
     }
 
 
