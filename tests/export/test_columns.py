@@ -76,8 +76,7 @@ def written(request, tmp_path_factory):
     model = untrained(federation, backbone)
     spec, test = federation.input_spec, federation.test
     answers = model.answer(data.normalize(test.x, spec))["probabilities"].numpy()
-    ranges = columns.ranges(spec, federation.train.x)
-    saved_model.write(model, directory / "saved", ranges)
+    saved_model.write(model, directory / "saved", columns.ranges(federation))
     keras_file.write(model, directory)
     columns.write(spec, directory)
     if kind != "far":
@@ -88,7 +87,7 @@ def written(request, tmp_path_factory):
         directory=directory,
         spec=spec,
         rows=rows.iloc[numbers][FEATURES[kind]],
-        x=federation.train.x,
+        federation=federation,
         train=rows.drop(index=numbers)[FEATURES[kind]],
         test=test,
         answers=answers,
@@ -267,7 +266,8 @@ def test_columns_are_described(written):
             found = {category["name"]: category["share"] for category in column["categories"]}
             assert found == pytest.approx({str(n): share for n, share in shares.items()}, abs=1e-3)
         assert column["may_be_missing"] == (written.kind != "plain")
-    card = "\n".join(model_card._inputs(written.spec, written.x))
+    card = "\n".join(model_card._inputs(written.federation))
+    assert "`out_of_range`" in card
     lines = {row[0]: row[1:] for row in table_rows(card)}
     assert list(lines)[1:] == FEATURES[written.kind]
     assert lines["blood pressure"][:2] == ["blood_pressure", "numbers"]
@@ -288,6 +288,13 @@ def test_columns_are_described(written):
         assert lines["stage"][-1] == "no category"
     example = json.loads(next(line for line in card.splitlines() if line.startswith("    {")))
     assert list(example["instances"][0]) == FEATURES[written.kind]
+
+
+def test_cards_name_no_output_that_the_model_lacks():
+    """A table of categories has no numbers that could be out of range."""
+    of_categories = data.from_dataframe(table(), features=["pain"], categorical_columns="pain")
+    card = "\n".join(model_card._inputs(of_categories))
+    assert "serving_columns" in card and "out_of_range" not in card
 
 
 def test_lite_refuses_numbers_that_need_more_digits(written):

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tests.data.refusals import refuses
 from tests.export.conftest import EXPORTED
 from tests.markdown_tables import table_rows
-from tff_pcdd import export
+from tff_pcdd import data, export
 from tff_pcdd.errors import SettingError
 from tff_pcdd.export import exporter, lite
 from tff_pcdd.export.checks import check_export
@@ -227,6 +227,13 @@ def test_image_files_are_rescaled(runs, exported):
     jpeg = [tf.io.encode_jpeg(image, quality=100).numpy() for image in larger]
     decoded = model.signatures["serving_bytes"](image_bytes=tf.constant(jpeg))
     np.testing.assert_allclose(decoded["probabilities"], raw["probabilities"], atol=0.1)
+
+
+def test_training_images_are_not_copied(runs, options, tmp_path, monkeypatch):
+    """Only the numbers of tables have ranges."""
+    monkeypatch.setattr(data.Federation, "training_examples", lambda self: pytest.fail("copied"))
+    choice = export.ExportOptions(clients="none", format="saved_model")
+    assert export.export_run(runs["fedmr"], tmp_path / "out", choice, options)
 
 
 @pytest.mark.parametrize(

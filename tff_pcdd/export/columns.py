@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd import files
-from tff_pcdd.data import InputSpec
+from tff_pcdd.data import Federation, InputSpec
 from tff_pcdd.data.encoding import Column
 from tff_pcdd.export.slugs import without_accents
 
@@ -92,17 +92,18 @@ def described(spec: InputSpec) -> list[dict[str, Any]]:
     return found
 
 
-def ranges(spec: InputSpec, x: np.ndarray) -> dict[str, tuple[np.float32, np.float32]]:
-    """The least and the greatest number of each column of numbers, without its offset.
+def ranges(federation: Federation) -> dict[str, tuple[np.float32, np.float32]]:
+    """The least and the greatest number of each column of a table's numbers, without its offset.
 
-    Args:
-        spec: the inputs.
-        x: the stored inputs of the training samples, [n, numbers]; no range is known without any.
+    They are those of the training samples that are not held out; nothing is known without any.
     """
-    found = {}
+    found: dict[str, tuple[np.float32, np.float32]] = {}
+    # Without columns, no samples are copied.
+    if not federation.input_spec.columns or not len(x := federation.training_examples().x):
+        return found
     start = 0
-    for column in spec.columns or ():
-        if column.categories is None and len(x):
+    for column in federation.input_spec.columns:
+        if column.categories is None:
             # Missing numbers have been replaced by numbers within the range.
             found[column.name] = x[:, start].min(), x[:, start].max()
         start += len(column.features)

@@ -272,8 +272,7 @@ def _write(
         model = dataclasses.replace(model, temperature=calibration.temperature)
     with directory.version(folder, accuracies[""]) as path:
         if "saved_model" in options.formats():
-            ranges = columns.ranges(spec, federation.training_examples().x)
-            saved_model.write(model, path, ranges)
+            saved_model.write(model, path, columns.ranges(federation))
         if "keras" in options.formats():
             keras_file.write(model, path)
         if "tflite" in options.formats():

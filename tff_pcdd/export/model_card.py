@@ -7,8 +7,6 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from tff_pcdd import data, measures, stack, tables
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE
 from tff_pcdd.evaluation.calibration import Calibration
@@ -126,7 +124,7 @@ def text(
         _table(*_classes(federation, client)),
         "",
         *_normalization(federation.input_spec),
-        *_inputs(federation.input_spec, federation.training_examples().x),
+        *_inputs(federation),
         "## Made with",
         "",
         _table(("", "version"), _versions()),
@@ -300,13 +298,9 @@ def _normalization(spec: data.InputSpec) -> Iterator[str]:
         yield ""
 
 
-def _inputs(spec: data.InputSpec, x: np.ndarray) -> Iterator[str]:
-    """The columns of a table that the model takes, and how they are given.
-
-    Args:
-        spec: the inputs.
-        x: the stored inputs of the training samples.
-    """
+def _inputs(federation: data.Federation) -> Iterator[str]:
+    """The columns of a table that the model takes, and how they are given."""
+    spec = federation.input_spec
     described = columns.described(spec)
     if not described:
         return
@@ -316,10 +310,10 @@ def _inputs(spec: data.InputSpec, x: np.ndarray) -> Iterator[str]:
     yield "deviations are those of the training samples of all sites, after missing numbers were"
     yield f"replaced; programs find them in `{columns.FILE}`. Answers to numbers below the least or"
     yield "above the greatest one of these samples are guesses; often, they are in other units."
-    yield "`out_of_range` of a SavedModel's answer names the columns of such numbers."
+    if limits := _limits(federation):
+        yield "`out_of_range` of a SavedModel's answer names the columns of such numbers."
     yield ""
     names = ("column", "input", "values", "mean", "standard deviation", "least", "greatest")
-    limits = _limits(spec, x)
     yield _table(
         (*names, "if missing"),
         (_row(column, limits.get(column["name"], ("", ""))) for column in described[:_COLUMNS]),
@@ -343,11 +337,11 @@ def _inputs(spec: data.InputSpec, x: np.ndarray) -> Iterator[str]:
         yield ""
 
 
-def _limits(spec: data.InputSpec, x: np.ndarray) -> dict[str, tuple[str, ...]]:
+def _limits(federation: data.Federation) -> dict[str, tuple[str, ...]]:
     """The least and the greatest number of each column of numbers, in the table's units."""
-    offsets = {column.name: column.offset for column in spec.columns or ()}
+    offsets = {column.name: column.offset for column in federation.input_spec.columns or ()}
     found = {}
-    for name, limits in columns.ranges(spec, x).items():
+    for name, limits in columns.ranges(federation).items():
         digits = 10 if offsets[name] else 6
         found[name] = tuple(f"{float(limit) + offsets[name]:.{digits}g}" for limit in limits)
     return found
