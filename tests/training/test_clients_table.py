@@ -146,13 +146,22 @@ def test_names_with_line_breaks(tmp_path):
     assert [row["client"] for row in clients_table.read(path)] == ["a\\rb", "c,d", "e", "f\\x00"]
 
 
-@pytest.mark.parametrize("text", ["", "round,ga\n1,2\n", "cut", "NUL\0"])
-def test_damaged_files(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "there is no column 'warning'"),
+        ("round,ga\n1,2\n", "there is no column 'warning'"),
+        ("client,warning\na,\n", "there is no column 'train_samples'"),
+        ("cut", "lines of different lengths"),
+        ("NUL\0", ""),
+    ],
+)
+def test_damaged_files(tmp_path, text, reason):
     path = tmp_path / "clients.csv"
     rows = clients_table.rows(federation(), answers())
     whole = clients_table.csv_text(rows, federation(), answers().counts)
     path.write_text(whole[:-20] if text == "cut" else text)
-    with pytest.raises(DamagedFileError, match=r"clients\.csv is damaged"):
+    with pytest.raises(DamagedFileError, match=rf"clients\.csv is damaged \({reason}"):
         clients_table.read(path)
 
 

@@ -191,7 +191,7 @@ def read(path: Path) -> list[Row]:
     """
     try:
         text = files.read_bytes(path).decode()
-        header, *lines = csv.reader(io.StringIO(text), strict=True)
+        header, *lines = [*csv.reader(io.StringIO(text), strict=True)] or [[]]
         if any(len(line) != len(header) for line in lines):
             raise ValueError("lines of different lengths")
         columns = fixed(header)
@@ -199,7 +199,8 @@ def read(path: Path) -> list[Row]:
     except FileNotFoundError:
         raise
     except (OSError, KeyError, ValueError, csv.Error) as error:
-        raise DamagedFileError(f"{path} is damaged ({error})") from None
+        reason = f"there is no column {error}" if isinstance(error, KeyError) else error
+        raise DamagedFileError(f"{path} is damaged ({reason})") from None
 
 
 def fixed(header: Sequence[str]) -> Sequence[str]:
