@@ -382,6 +382,17 @@ def test_an_accuracy_at_chance_is_no_target(tmp_path, best, is_target, caplog):
     assert re.search(r"fedavg/confusion\.npz is damaged", caplog.text)
 
 
+def test_chance_reaches_at_most_100_percent(tmp_path):
+    """97 % of 100 test samples are of one class: ± 2 · 1.7 %."""
+    write_curve(tmp_path, (97, 98, 98))
+    answered = {"class_names": np.array([*"ab"]), "global": np.diag([97, 3])}
+    np.savez(tmp_path / "confusion.npz", **answered)
+    config = ExperimentConfig.from_settings(algorithm="fedavg")
+    shown = comparison_tables.document([StudyRun(config, tmp_path, summary={"rounds": 6})])
+    assert "98.0 %, is no better than always giving the same answer" in shown
+    assert "which may reach 100.0 %." in shown
+
+
 def test_heads_and_groups_of_classes(tmp_path):
     fedloge = {
         "ga_final": 60.0,

@@ -89,7 +89,7 @@ def limit_of_chance(matrix: np.ndarray) -> float:
         matrix: the answers of a model, [C, C], rows are true classes; at least one sample.
     """
     chance = _Chance.of([matrix])
-    return chance.share + ERRORS * chance.error
+    return min(100.0, chance.share + ERRORS * chance.error)
 
 
 class _Chance(NamedTuple):
