@@ -140,6 +140,8 @@ def test_a_configuration_is_shown_by_what_differs_from_the_defaults():
 def test_texts_suggest_a_backbone_for_texts(dataset):
     config = ExperimentConfig.from_settings(dataset=dataset, data_dir="/not/there")
     assert config.model.backbone.name == "lstm"
+    described = {setting.name: setting.help for setting in describe(ExperimentConfig)}
+    assert "default of texts: lstm" in described["model"]
 
 
 def test_a_configuration_shows_defaults_in_place_of_what_its_data_suggest():

@@ -36,7 +36,11 @@ class ModelConfig:
 
     heading: ClassVar[str] = "Model"
 
-    backbone: Named[Backbone] = choice(registry, "simple_cnn", "The backbone.")
+    backbone: Named[Backbone] = choice(
+        registry,
+        "simple_cnn",
+        "The backbone (default of texts: lstm, of columns: mlp).",
+    )
     projection_dim: int | None = option(
         None,
         "Width of a linear layer between backbone and head; 0 for none. The default is 84 for "
