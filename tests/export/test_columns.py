@@ -1,5 +1,6 @@
 """Exported models of tables take the table's own values, by name or in order, in every format."""
 
+import csv
 import importlib.util
 import json
 import types
@@ -183,6 +184,18 @@ def test_saved_models_name_columns_beyond_what_was_seen_in_training(written):
     assert again.numpy().tolist() == answer.tolist()
     empty = {name: values[:0] for name, values in given.items()}
     assert signatures["serving_columns"](**empty)["out_of_range"].shape == (0,)
+
+
+def test_names_with_commas_are_told_apart():
+    ranges = {
+        "weight, in kg": (np.float32(0), np.float32(1)),
+        "age": (np.float32(0), np.float32(1)),
+    }
+    found = tuple(data.encoding.Column(name) for name in ranges)
+    spec = data.InputSpec("vector", (2,), "float32", columns=found)
+    outside = inputs.out_of_range([tf.constant([2.0]), tf.constant([-1.0])], ranges, spec)
+    [names] = csv.reader([outside.numpy()[0].decode()], skipinitialspace=True)
+    assert names == ["weight, in kg", "age"]
 
 
 def test_keras_files_take_columns_too(written):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tff_pcdd.data import InputSpec, encoding, image_headers, transforms
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, TEXT, VECTOR
+from tff_pcdd.data.sources._names import quoted
 
 # The most categories that a message lists.
 _SHOWN = 10
@@ -105,7 +106,8 @@ def out_of_range(
         spec: specification of the stored inputs, with columns.
 
     Returns:
-        Strings [batch]: names, separated by commas; empty if all numbers are within their ranges.
+        Strings [batch]: names, separated by commas, one with a comma in double quotes; empty if all
+            numbers are within their ranges.
     """
     outside = []
     for values, column in zip(columns, spec.columns or (), strict=True):
@@ -113,7 +115,7 @@ def out_of_range(
             (least, greatest), number = ranges[column.name], encoded(values, column)[0][:, 0]
             outside.append((number < least) | (number > greatest))
     flags = tf.stack(outside, axis=1)
-    names = tf.broadcast_to(tf.constant([*ranges]), tf.shape(flags))
+    names = tf.broadcast_to([quoted([name]) for name in ranges], tf.shape(flags))
     return tf.strings.reduce_join(tf.ragged.boolean_mask(names, flags), axis=1, separator=", ")
 
 
