@@ -7,8 +7,10 @@ program that loads data again sees what has changed on the disk.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import sys
 
+from tff_pcdd.data import read_files
 from tff_pcdd.data.pooled import LoadRequest, PooledData
 from tff_pcdd.data.sources import DataSource
 
@@ -46,16 +48,23 @@ def load(source: DataSource, request: LoadRequest) -> PooledData:
         request = LoadRequest()
     key = source, request
     if _kept is None or not _is_hashable(key):
-        return source.load(request)
+        return _load(source, request)
     if key in _kept:
         _kept.move_to_end(key)
         return _kept[key]
-    loaded = source.load(request)
+    loaded = _load(source, request)
     if _size(loaded) <= _MOST_BYTES:
         _kept[key] = loaded
         while sum(map(_size, _kept.values())) > _MOST_BYTES:
             _kept.popitem(last=False)
     return loaded
+
+
+def _load(source: DataSource, request: LoadRequest) -> PooledData:
+    """Loads data, with the list of their files: as they were before, should they change now."""
+    found = read_files.listing(source)
+    loaded = source.load(request)
+    return dataclasses.replace(loaded, read_files=found) if found else loaded
 
 
 def _is_hashable(key: object) -> bool:

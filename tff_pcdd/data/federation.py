@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,6 +114,8 @@ class Federation:
         notes: counts of what loading left out or repaired; empty if there was nothing.
         fingerprint: hash of what the samples do not show, such as the contents of image files;
             empty if there is nothing of this kind.
+        read_files: the files of a data directory that the samples are from, by their names, as from
+            `read_files.listing`; empty if they are not known.
 
     Raises:
         DataError: if labels, inputs or indices do not fit the other fields, an input is not finite
@@ -129,6 +131,7 @@ class Federation:
     clients: tuple[ClientIndices, ...]
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
     fingerprint: str = ""
+    read_files: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", tuple(self.class_names))

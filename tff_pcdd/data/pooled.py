@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.holdout import set_aside
@@ -76,6 +77,7 @@ class PooledData:
         notes: counts of what loading left out or repaired.
         fingerprint: hash of what the samples do not show: the contents of image files, and names
             of classes; empty if there is nothing of this kind.
+        read_files: as of `Federation`.
     """
 
     train: Examples
@@ -85,6 +87,7 @@ class PooledData:
     users: tuple[ClientIndices, ...] | None = None
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
     fingerprint: str = ""
+    read_files: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def federation(
         self,
@@ -115,4 +118,5 @@ class PooledData:
             ),
             notes=self.notes if notes is None else notes,
             fingerprint=self.fingerprint,
+            read_files=self.read_files,
         )

@@ -23,7 +23,7 @@ from tff_pcdd.studies import comparison, method_sweep, sweeps, tuning
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.sweeps import Point
 from tff_pcdd.studies.tuning import Halving
-from tff_pcdd.training import ExperimentConfig, warm_start
+from tff_pcdd.training import ExperimentConfig, earlier_data, warm_start
 from tff_pcdd.training.recovery import finished_summary, recorded
 from tff_pcdd.training.run_directory import check_directory
 
@@ -86,6 +86,7 @@ def _done(config: ExperimentConfig, directory: str | os.PathLike) -> int:
     directory = Path(directory)
     try:
         if finished_summary(directory, config) is not None:
+            earlier_data.warn_of_results(directory, config)
             return config.training.rounds
         record = recorded(directory)
     except (DataError, SettingError):  # the run itself says what is damaged

@@ -74,7 +74,8 @@ class CheckpointManager:
         directory: the directory of the checkpoints; created when the first one is saved.
         keep: how many of the newest checkpoints are kept.
         run: digests that identify the run, as in the manifests. Checkpoints with other `settings`,
-            `data` or `meaning` of the data are refused.
+            `data` or `meaning` of the data are refused. Its other entries are replaced by those of
+            a checkpoint that is loaded, but for `files`.
     """
 
     def __init__(self, directory: Path, keep: int, run: Mapping[str, str] | None = None):
@@ -257,7 +258,9 @@ class CheckpointManager:
         expected = _Arrays(template, dict.fromkeys(numbers, client_template))
         arrays = load_tree(self._arrays(number), expected, manifest.arrays)
         store.restore(manifest.clients, [arrays.clients[client] for client in numbers])
-        self._newest, self._run = manifest, dict(manifest.run)
+        # The same samples may be in other files now.
+        present = {name: self._run[name] for name in ("files",) if name in self._run}
+        self._newest, self._run = manifest, {**manifest.run, **present}
         return Checkpoint(number, arrays.server, manifest.totals, manifest.metrics)
 
     def _check(self, manifest: Manifest, store: ClientStateStore) -> None:

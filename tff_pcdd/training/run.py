@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import data, files, findings, measures, stages, views
+from tff_pcdd.data import read_files
 from tff_pcdd.data.digest import data_digest, meaning_digest
 from tff_pcdd.diagnostics import Diagnostics
 from tff_pcdd.errors import DataError, SettingError
@@ -29,6 +30,7 @@ from tff_pcdd.experiment.nonfinite import COUNTS
 from tff_pcdd.experiment.simulation import Simulation
 from tff_pcdd.training import (
     disk_space,
+    earlier_data,
     manifests,
     predictions,
     recovery,
@@ -136,10 +138,13 @@ class Run:
         self.history = self._new_history()
         self.last_round = config.training.rounds
         self._data = data_digest(self.simulation.federation)
+        known = {"data": self._data, "meaning": meaning_digest(self.simulation.federation)}
+        if recorded := read_files.record(self.simulation.federation.read_files):
+            known[earlier_data.KEY] = recorded
         self._checkpoints = CheckpointManager(
             self.directory / CHECKPOINTS,
             options.keep_checkpoints,
-            {"data": self._data, "meaning": meaning_digest(self.simulation.federation)},
+            known,
         )
         self._identify()
         self._callbacks = _with_built_in(self._callbacks, config, options, self._checkpoints)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tff_pcdd import files, heavy, stages, views
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.config import ExperimentConfig, check_is_config
-from tff_pcdd.training import imports, recovery, warm_start
+from tff_pcdd.training import earlier_data, imports, recovery, warm_start
 from tff_pcdd.training.recovery import finished_summary
 from tff_pcdd.training.run_directory import check_directory, fewer_rounds
 from tff_pcdd.training.run_options import RunOptions
@@ -142,6 +142,7 @@ def finished_result(
         summary = paused_result(config, directory, pause_after)
     if summary is not None:
         imports.warn_of_results(directory)
+        earlier_data.warn_of_results(directory, config)
     return summary
 
 

@@ -29,6 +29,7 @@ import dataclasses
 import os
 import pathlib
 import re
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from tff_pcdd import text
@@ -97,6 +98,15 @@ class DataSource(Component):
         Raises:
             DataError: if the data are missing.
         """
+
+    def read_files(self) -> Iterable[str | os.PathLike]:
+        """The files that `load` reads, below the data directory; none if they cannot change.
+
+        Raises:
+            OSError: a folder cannot be read.
+            DataError: if files are missing.
+        """
+        return ()
 
     def holds(self, path: pathlib.Path) -> bool:
         """Whether files in this place would be taken for data; by default nowhere."""

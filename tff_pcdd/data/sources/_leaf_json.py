@@ -55,6 +55,12 @@ def leaf_folder(root: pathlib.Path, name: str) -> pathlib.Path:
     )
 
 
+def leaf_files(root: pathlib.Path, name: str) -> list[pathlib.Path]:
+    """The JSON files of a data set; arguments and errors as of `leaf_folder`."""
+    folder = leaf_folder(root, name)
+    return [path for part in ("train", "test") for path in sorted((folder / part).glob("*.json"))]
+
+
 def index(folder: str | os.PathLike, limits: Limits) -> dict[str, Entry]:
     """Finds the data of every user in a directory of JSON files.
 

@@ -43,7 +43,7 @@ def check_tables(path: pathlib.Path, dataset: str) -> None:
     """
     if not path.is_dir():
         check_data_file(path, dataset, SUFFIXES)
-    elif not _table_files(path):
+    elif not table_files(path):
         *most, last = _SUFFIXES
         raise DataError(
             f"dataset {dataset}: data_dir={path} is not a {', '.join(most)} or {last} file, nor a "
@@ -51,11 +51,13 @@ def check_tables(path: pathlib.Path, dataset: str) -> None:
         )
 
 
-def _table_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The tables in a folder, and the parquet files in the folders in it."""
+def table_files(path: pathlib.Path) -> list[pathlib.Path]:
+    """A table; or those in a folder, and the parquet files in the folders in it."""
+    if not path.is_dir():
+        return [path]
     return sorted(
         path
-        for path in (*folder.glob("*"), *folder.glob(f"*/*{PARQUET}"))
+        for path in (*path.glob("*"), *path.glob(f"*/*{PARQUET}"))
         if path.name.lower().endswith(_SUFFIXES)
         and not path.name.startswith(_HIDDEN)
         and not path.is_dir()
@@ -83,7 +85,7 @@ def read_folder(
     if others := sorted(name for name in others if not name.startswith(_HIDDEN)):
         kinds = ", ".join(_SUFFIXES)
         warn(f"{folder}: {listed('file', others)} left out; files that are read end in {kinds}")
-    paths = _table_files(folder)
+    paths = table_files(folder)
     for path in paths:
         # Caches of Hugging Face consist of links.
         check_file(path, within=None if path.name.endswith(PARQUET) else folder)

@@ -8,13 +8,15 @@ raw/img_align_celeba.
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+from collections.abc import Iterable
 
 from tff_pcdd.data.input_spec import IMAGE_FILE
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._image_files import OwnImages
 from tff_pcdd.data.sources._image_lists import first_existing
 from tff_pcdd.data.sources._json import JsonSource, parse
-from tff_pcdd.data.sources._leaf_json import index, leaf_folder, mapped
+from tff_pcdd.data.sources._leaf_json import index, leaf_files, leaf_folder, mapped
 from tff_pcdd.data.sources._names import as_names
 from tff_pcdd.data.sources._own import OwnSamples
 from tff_pcdd.errors import DataError
@@ -29,6 +31,9 @@ class CelebA(OwnImages, JsonSource):
 
     def check(self) -> None:
         leaf_folder(self.path, self.name)
+
+    def read_files(self) -> Iterable[pathlib.Path]:
+        return leaf_files(self.path, self.name)
 
     def load(self, request: LoadRequest) -> PooledData:
         root = leaf_folder(self.path, self.name)

@@ -10,7 +10,7 @@ import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -39,6 +39,12 @@ _VOLUMES = (".nii", ".nii.gz", ".mha", ".mhd", ".nrrd")
 
 # What systems put into folders, besides files and folders whose names begin with a dot.
 _SYSTEM = ("thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin")
+
+# The level of images in folders part/site/class; without parts, it is one less.
+_DEEPEST = 4
+
+# The end of a name that says what kind of file it is.
+_ENDING = re.compile(r"\.[A-Za-z]\w*$")
 
 
 @dataclasses.dataclass
@@ -124,6 +130,9 @@ class Folder(OwnImages):
 
     def holds(self, path: pathlib.Path) -> bool:
         return is_within(path, self.path)
+
+    def read_files(self) -> Iterable[str]:
+        return _images(str(self.path), 1)
 
     def load(self, request: LoadRequest) -> PooledData:
         root = self.directory()
@@ -244,6 +253,20 @@ class Folder(OwnImages):
             if empty:
                 warn(f"{found.root}: {listed(kind, empty)} left out, without any image")
         return {name: count for name, count in counts.items() if count}
+
+
+def _images(folder: str, level: int) -> Iterator[str]:
+    """What may be images in folders of classes; `level` is that of the folder's entries."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name.casefold() in _SYSTEM:
+                continue
+            if entry.is_dir():
+                if level < _DEEPEST:
+                    yield from _images(entry.path, level + 1)
+            # Files of DICOM often have no suffix, or end in a number.
+            elif level >= _DEEPEST - 1 and (is_image(entry.name) or not _ENDING.search(entry.name)):
+                yield entry.path
 
 
 def _holds_images(path: str) -> bool:

@@ -12,7 +12,7 @@ import dataclasses
 import mmap
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from tff_pcdd.data.sources._leaf_formats import (
     LeafVectors,
     as_floats,
 )
-from tff_pcdd.data.sources._leaf_json import Entry, index, leaf_folder, mapped
+from tff_pcdd.data.sources._leaf_json import Entry, index, leaf_files, leaf_folder, mapped
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
 
@@ -64,6 +64,9 @@ class LeafSource(LeafFormat, JsonSource):
 
     def check(self) -> None:
         leaf_folder(self.path, self.name)
+
+    def read_files(self) -> Iterable[pathlib.Path]:
+        return leaf_files(self.path, self.name)
 
     def load_folders(
         self, train_dir: str | os.PathLike, test_dir: str | os.PathLike, request: LoadRequest

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -55,6 +55,12 @@ class Npz(OwnArrays, DirectorySource):
     def check(self) -> None:
         if not _client_folders(self.path):
             check_data_file(self.path, self.name, (".npz",))
+
+    def read_files(self) -> Iterable[pathlib.Path]:
+        if not self.path.is_dir():
+            return [self.path]
+        folders = _client_folders(self.path).values()
+        return [path for folder in folders for path in sorted(folder.glob("*.npz"))]
 
     def load(self, request: LoadRequest) -> PooledData:
         self.check()

@@ -11,7 +11,7 @@ import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ from tff_pcdd.data.sources._own import (
     part_of,
 )
 from tff_pcdd.data.sources._table_files import read_file
-from tff_pcdd.data.sources._table_folder import check_tables, read_folder
+from tff_pcdd.data.sources._table_folder import check_tables, read_folder, table_files
 from tff_pcdd.data.sources._table_images import listed_paths, stored_images, values_of_images
 from tff_pcdd.data.sources._tasks import refuse_boxes, refuse_several
 from tff_pcdd.errors import DataError, SettingError, nearest, question
@@ -193,6 +193,9 @@ class Table(OwnImages, MissingValues):
 
     def check(self) -> None:
         check_tables(self.path, self.name)
+
+    def read_files(self) -> Iterable[pathlib.Path]:
+        return table_files(self.path)
 
     def load(self, request: LoadRequest) -> PooledData:
         self.check()

@@ -1,0 +1,124 @@
+"""Runs whose data have changed since: results that are kept, further runs, exports and answers."""
+
+import hashlib
+import json
+import os
+
+import pytest
+
+from tff_pcdd.data import DataConfig
+from tff_pcdd.studies import compare, dry_run
+from tff_pcdd.training import ExperimentConfig, earlier_data, run_experiment
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("undrawn")]
+
+NEW = "new: c.csv"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Tables of two hospitals, with a column that is not used."""
+    monkeypatch.setattr(earlier_data, "_said", set())
+    found = tmp_path / "hospitals"
+    found.mkdir()
+    for name in "ab":
+        write(found / f"{name}.csv", 20)
+    return found
+
+
+def write(path, rows, note=""):
+    lines = [f"{ord(path.stem)}.{row},{row % 2},{note}" for row in range(rows)]
+    path.write_text("\n".join(["age,label,note", *lines, ""]))
+
+
+def config_of(folder, algorithm="fedavg", **settings):
+    common = {"dataset": "table", "data_dir": str(folder), "feature_columns": "age"}
+    common |= {"model": "mlp", "rounds": 1, "local_epochs": 1}
+    return ExperimentConfig.from_settings(algorithm=algorithm, **common, **settings)
+
+
+def run(folder, out, algorithms, **options):
+    return compare([config_of(folder, each) for each in algorithms], out, report=False, **options)
+
+
+def warning(folder, run_dir, changed=NEW):
+    return (
+        f"data_dir={folder} has changed since runs such as {run_dir} were trained ({changed}); "
+        "their results are those of the earlier data: compute them again with `overwrite`, or "
+        "name another output_dir"
+    )
+
+
+def of_data(caplog):
+    return [text for text in caplog.messages if "has changed since" in text]
+
+
+def run_of(run_dir, number=1):
+    """What the manifest of a round says about the run."""
+    text = (run_dir / "checkpoints" / f"round_{number:06d}.json").read_text()
+    return json.loads(text)["content"]["run"]
+
+
+def test_results_of_earlier_data_are_said_once_without_loading_data(
+    folder, tmp_path, caplog, monkeypatch
+):
+    out = tmp_path / "out"
+    before = run(folder, out, ["fedavg", "local"])
+    assert not of_data(caplog)
+    write(folder / "c.csv", 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(DataConfig, "build", None)
+        assert run(folder, out, ["fedavg", "local"]) == before
+        assert of_data(caplog) == [warning(folder, out / "fedavg" / "seed_0")]
+        earlier_data._said.clear()
+        assert dry_run.train(config_of(folder), out / "fedavg" / "seed_0").endswith("; finished")
+        assert of_data(caplog) == [warning(folder, out / "fedavg" / "seed_0")] * 2
+        # Another change is said, too.
+        (folder / "a.csv").unlink()
+        run(folder, out, ["local"])
+        changed = f"{NEW}; missing: a.csv"
+        assert of_data(caplog)[2:] == [warning(folder, out / "local" / "seed_0", changed)]
+    run(folder, out, ["fedavg", "local"], overwrite=True)
+    run(folder, out, ["fedavg", "local"])
+    assert len(of_data(caplog)) == 3
+
+
+def test_copied_files_and_runs_without_a_record_say_nothing(folder, tmp_path, caplog):
+    """Runs of earlier versions have no record of files; a moved directory has it still."""
+    config, out = config_of(folder), tmp_path / "out"
+    run_experiment(config, out, report=False)
+    for path in folder.iterdir():
+        os.utime(path, (0, 0))
+    moved = out.rename(tmp_path / "moved")
+    run_experiment(config, moved, report=False)
+    assert not of_data(caplog)
+    write(folder / "c.csv", 20)
+    run_experiment(config, moved, report=False)
+    assert of_data(caplog) == [warning(folder, moved)]
+    caplog.clear()
+    earlier_data._said.clear()
+    path = moved / "checkpoints" / "round_000001.json"
+    text = path.read_text()
+    content = json.loads(text)["content"]
+    del content["run"]["files"]
+    # The checksum of a manifest is that of its contents as JSON.
+    checksum = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    path.write_text(json.dumps({"checksum": checksum, "content": content}))
+    run_experiment(config, moved, report=False)
+    folder.rename(tmp_path / "elsewhere")
+    path.write_text(text)
+    run_experiment(config, moved, report=False)
+    assert not of_data(caplog)
+
+
+def test_a_continued_run_records_the_files_that_it_has_read(folder, tmp_path, caplog):
+    config, out = config_of(folder), tmp_path / "out"
+    run_experiment(config, out, report=False)
+    write(folder / "b.csv", 20, note="a remark")
+    longer = config.with_settings(rounds=2)
+    run_experiment(longer, out, report=False)
+    run_experiment(longer, out, report=False)
+    assert not of_data(caplog)
+    recorded = json.loads(run_of(out, 2)["files"])["files"]
+    sizes = {path.name: str(path.stat().st_size) for path in folder.iterdir()}
+    assert {name: size for name, (size, *_) in recorded.items()} == sizes

@@ -1,0 +1,69 @@
+"""Runs that were trained before the files of their data changed.
+
+The checkpoints of a run record which files were read. Runs of earlier versions, and runs on data
+that are from no files, have no such record, so nothing is said about them.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd import files
+from tff_pcdd.data import read_files
+from tff_pcdd.data.sources import DataSource
+from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.training import manifests
+from tff_pcdd.training.file_names import CONFIG
+from tff_pcdd.training.manifests import Manifest
+
+_logger = logging.getLogger(__name__)
+
+# The entry of the digests in a manifest.
+KEY = "files"
+
+# Changes of which `warn_of_results` has warned.
+_said: set[tuple[str, str]] = set()
+
+
+def warn_of_results(directory: Path, config: ExperimentConfig) -> None:
+    """Warns of data that have changed since a run was trained that is not computed again.
+
+    A study has many such runs: the same change is said once.
+
+    Args:
+        directory: the directory of the run.
+        config: the settings of the run.
+    """
+    source = config.data.source
+    found = read_files.listing(source)
+    changed = _changes(_manifest(directory), found) if found else ""
+    if changed and (_place(source), changed) not in _said:
+        _said.add((_place(source), changed))
+        _logger.warning(
+            "data_dir=%s has changed since runs such as %s were trained (%s); their results are "
+            "those of the earlier data: compute them again with `overwrite`, or name another "
+            "output_dir",
+            _place(source),
+            directory,
+            changed,
+        )
+
+
+def _place(source: DataSource) -> str:
+    return str(getattr(source, "data_dir", None) or "")
+
+
+def _changes(manifest: Manifest | None, found: Any) -> str:
+    recorded = "" if manifest is None else manifest.run.get(KEY, "")
+    return read_files.changes(recorded, found)
+
+
+def _manifest(directory: Path) -> Manifest | None:
+    """The manifest of the newest intact checkpoint of a run; None if there is none."""
+    try:
+        return manifests.newest_intact(directory, files.read_json(directory / CONFIG))
+    except (OSError, DamagedFileError):
+        return None
