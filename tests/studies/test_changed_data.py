@@ -3,11 +3,13 @@
 import hashlib
 import json
 import os
+import re
 
 import pytest
 
+from tests.data.refusals import refuses
 from tff_pcdd.data import DataConfig
-from tff_pcdd.studies import compare, dry_run
+from tff_pcdd.studies import ParallelOptions, compare, dry_run
 from tff_pcdd.training import ExperimentConfig, earlier_data, run_experiment
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("undrawn")]
@@ -109,6 +111,35 @@ def test_copied_files_and_runs_without_a_record_say_nothing(folder, tmp_path, ca
     path.write_text(text)
     run_experiment(config, moved, report=False)
     assert not of_data(caplog)
+
+
+@pytest.mark.parametrize("parallel", [None, ParallelOptions(parallel_runs=2)])
+def test_further_runs_on_changed_data_are_refused(parallel, folder, tmp_path):
+    out = tmp_path / "out"
+    run(folder, out, ["fedavg", "local"])
+    table = (out / "comparison.csv").read_bytes()
+    write(folder / "b.csv", 22)
+    reason = (
+        f"has changed since {out / 'fedavg' / 'seed_0'} was trained (changed: b.csv), so the runs "
+        "that are left could not be compared with it; bring the earlier files back, name another "
+        "output_dir, or compute all runs again with `overwrite`"
+    )
+    with refuses("data_dir", f"^{re.escape(reason)}$", str(folder)):
+        run(folder, out, ["fedavg", "local", "fedprox"], parallel=parallel)
+    assert not (out / "fedprox").exists()
+    assert (out / "comparison.csv").read_bytes() == table
+    write(folder / "b.csv", 20)
+    run(folder, out, ["fedavg", "fedprox"])
+    assert run_of(out / "fedavg" / "seed_0")["data"] == run_of(out / "fedprox" / "seed_0")["data"]
+
+
+def test_other_files_with_the_same_samples_are_no_other_data(folder, tmp_path):
+    """A column that is not used may change."""
+    out = tmp_path / "out"
+    run(folder, out, ["fedavg"])
+    write(folder / "b.csv", 20, note="a remark")
+    run(folder, out, ["fedavg", "local"])
+    assert run_of(out / "fedavg" / "seed_0")["data"] == run_of(out / "local" / "seed_0")["data"]
 
 
 def test_a_continued_run_records_the_files_that_it_has_read(folder, tmp_path, caplog):

@@ -582,6 +582,7 @@ def test_runs_before_and_after_a_change_of_the_data_are_named(tmp_path):
     table.write_text("\n".join(["age,label,site", *rows["a"], *rows["b"], ""]))
     assert "have changed" not in run(["fedavg", "local"])
     table.write_text("\n".join(["age,label,site", *rows["a"], *rows["b"], "7,1,b", ""]))
+    run(["fedprox"])
     text = run(["fedavg", "local", "fedprox"])
     assert (
         "cannot be compared: fedavg seed 0, local seed 0 / fedprox seed 0. Next: run those before "

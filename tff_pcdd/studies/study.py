@@ -28,7 +28,14 @@ from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.studies import own_methods
 from tff_pcdd.studies.parallel import ParallelOptions
-from tff_pcdd.training import ExperimentConfig, History, RunOptions, run_experiment, warm_start
+from tff_pcdd.training import (
+    ExperimentConfig,
+    History,
+    RunOptions,
+    earlier_data,
+    run_experiment,
+    warm_start,
+)
 from tff_pcdd.training.file_names import FAILURES
 from tff_pcdd.training.recovery import finished_summary, read_history
 from tff_pcdd.training.run_directory import check_directory
@@ -237,7 +244,7 @@ def run_all(
 
     Raises:
         SettingError: a run cannot be computed with its settings; nothing has been computed then,
-            unless it takes the data to see it.
+            unless it takes the data to see it. Or the data have changed since another run.
         DataError: the data of the first run cannot be read.
         RuntimeStartError: the runtime cannot be started for the first run, or a process for runs.
         WriteError: a result cannot be written. The next call continues from there.
@@ -249,6 +256,8 @@ def run_all(
     configs = [run.config for run, done in zip(runs, finished, strict=True) if not done]
     for config in configs:
         config.data.source.check()
+    if not overwrite:
+        earlier_data.refuse_mixture(((run.config, run.folder) for run in runs), configs)
     computer.begin(configs, len(runs))
     left = collections.deque(range(len(runs)))
     # How many runs in a row another process computes.

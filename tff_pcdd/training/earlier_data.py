@@ -7,13 +7,16 @@ that are from no files, have no such record, so nothing is said about them.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tff_pcdd import files
 from tff_pcdd.data import read_files
+from tff_pcdd.data.checks import warned_before
+from tff_pcdd.data.digest import data_digest
 from tff_pcdd.data.sources import DataSource
-from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.training import manifests
 from tff_pcdd.training.file_names import CONFIG
@@ -50,6 +53,47 @@ def warn_of_results(directory: Path, config: ExperimentConfig) -> None:
             directory,
             changed,
         )
+
+
+def refuse_mixture(
+    begun: Iterable[tuple[ExperimentConfig, Path]], left: Sequence[ExperimentConfig]
+) -> None:
+    """Refuses to compute runs of a study whose data have changed since its other runs.
+
+    Data are loaded only if their files have changed, to see whether the samples have.
+
+    Args:
+        begun: runs of the study with their directories, finished or not.
+        left: those that are to be computed.
+
+    Raises:
+        SettingError: a run in the study was trained on other data.
+        DataError: the data cannot be read.
+    """
+    places = {_place(config.data.source) for config in left} - {""}
+    listings: dict[str, Any] = {}
+    for config, directory in begun:
+        source = config.data.source
+        place = _place(source)
+        if place not in places:
+            continue
+        if repr(source) not in listings:
+            listings[repr(source)] = read_files.listing(source)
+        found = listings[repr(source)]
+        manifest = _manifest(directory) if found else None
+        changed = _changes(manifest, found)
+        if manifest is None or not changed:
+            continue
+        with warned_before():
+            digest = data_digest(config.data.build())
+        if digest != manifest.run.get("data"):
+            raise SettingError(
+                "data_dir",
+                place,
+                f"has changed since {directory} was trained ({changed}), so the runs that are left "
+                "could not be compared with it; bring the earlier files back, name another "
+                "output_dir, or compute all runs again with `overwrite`",
+            )
 
 
 def _place(source: DataSource) -> str:
