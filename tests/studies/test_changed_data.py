@@ -9,6 +9,9 @@ import pytest
 
 from tests.data.refusals import refuses
 from tff_pcdd.data import DataConfig
+from tff_pcdd.report import comparison_page
+from tff_pcdd.results import compared
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import ParallelOptions, compare, dry_run
 from tff_pcdd.training import ExperimentConfig, earlier_data, run_experiment
 
@@ -140,6 +143,26 @@ def test_other_files_with_the_same_samples_are_no_other_data(folder, tmp_path):
     write(folder / "b.csv", 20, note="a remark")
     run(folder, out, ["fedavg", "local"])
     assert run_of(out / "fedavg" / "seed_0")["data"] == run_of(out / "local" / "seed_0")["data"]
+
+
+def test_nothing_is_answered_from_runs_on_different_data(folder, tmp_path):
+    """Runs that were computed in calls of their own may be mixed."""
+    out = tmp_path / "out"
+    assert "One model for all:" in run(folder, out, ["fedavg", "local"]).report
+    write(folder / "c.csv", 20)
+    run(folder, out, ["fedprox"])
+    report = run(folder, out, ["fedavg", "fedprox", "local"]).report
+    assert "One model for all:" not in report
+    assert "Federating" not in report
+    found = compared.read(Directory(out))
+    assert not found.answers
+    first = found.findings[0]
+    assert first.what.startswith("The data have changed between these runs, which cannot be comp")
+    content = comparison_page.content(Directory(out))
+    assert content["answers"] == []
+    assert content["findings"][0] == first
+    run(folder, out, ["fedavg", "local"], overwrite=True)
+    assert "One model for all:" in run(folder, out, ["fedavg", "fedprox", "local"]).report
 
 
 def test_a_continued_run_records_the_files_that_it_has_read(folder, tmp_path, caplog):

@@ -169,7 +169,7 @@ def _sentence(results: Results) -> str:
 def _part(name: str, directory: Directory, found: Compared) -> Part:
     on_partition = found.results.of(partition=name)
     methods = answers.ordered(on_partition)
-    sites = next(answer.sites for answer in found.answers if answer.partition == name)
+    sites = next((answer.sites for answer in found.answers if answer.partition == name), None)
     own = [site for site in found.clients if site.run[0] == name]
     runs = [pair for pair in found.settings if pair[0].partition == name]
     return Part(

@@ -59,14 +59,19 @@ def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
     every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
     clients = [site for site in every if site.run not in lost]
     tuning = comparison.tuning(directory) if tuning is None else tuning
+    changed = _changed(settings)
     answered = answers.read(results, clients, tuning.seeds)
+    if changed:
+        # Nothing is answered on partitions whose runs differ in their data, nor over all.
+        answered = [each for each in answered if each.partition not in {"", *changed}]
     found = [
         *_missing(directory, results),
         *answers.of_sites(answered),
-        *answers.of_re_trained(results),
+        *([] if changed else answers.of_re_trained(results)),
         *answers.of_runs(results),
     ]
     agreed = [
+        *(finding for own in changed.values() for finding in own),
         *_incomparable(settings),
         *_epochs(results),
         *answers.agreeing(found, results, tuning),
@@ -77,18 +82,25 @@ def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
     return Compared(results, settings, clients, answered, timed)
 
 
-def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[Finding]:
-    """Runs with other data than the rest, and methods with other networks."""
-    for groups in comparison.by_data(runs).values():
+def _changed(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> dict[str, list[Finding]]:
+    """Runs with other data than the rest, by partition."""
+    found: dict[str, list[Finding]] = {}
+    for (partition, _), groups in comparison.by_data(runs).items():
         if len(groups) > 1:
             labels = [text.listed([run.label for run in group]) for group in groups.values()]
-            yield Finding(
+            finding = Finding(
                 "incomparable",
                 f"The data have changed between these runs, which cannot be compared: "
                 f"{' / '.join(labels)}.",
                 "Next: run those before the change again, with --overwrite or in another "
                 "directory.",
             )
+            found.setdefault(partition, []).append(finding)
+    return found
+
+
+def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[Finding]:
+    """Methods with other networks."""
     by_width: dict[int, dict[str, None]] = {}
     for result, settings in runs:
         by_width.setdefault(settings.get("projection_dim") or 0, {})[result.method] = None
