@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from tests.data.refusals import refuses
+from tests.data.refusals import refuses, unusable
 from tff_pcdd.data import DataConfig
 from tff_pcdd.report import comparison_page
 from tff_pcdd.results import compared
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import ParallelOptions, compare, dry_run
-from tff_pcdd.training import ExperimentConfig, earlier_data, run_experiment
+from tff_pcdd.training import ExperimentConfig, earlier_data, restore_run, run_experiment
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("undrawn")]
 
@@ -163,6 +163,25 @@ def test_nothing_is_answered_from_runs_on_different_data(folder, tmp_path):
     assert content["findings"][0] == first
     run(folder, out, ["fedavg", "local"], overwrite=True)
     assert "One model for all:" in run(folder, out, ["fedavg", "fedprox", "local"]).report
+
+
+def test_errors_say_which_data_and_what_to_do(folder, tmp_path):
+    config, out = config_of(folder), tmp_path / "out"
+    run_experiment(config, out, report=False)
+    write(folder / "c.csv", 20)
+    manifest = out / "checkpoints" / "round_000001.json"
+    problem = (
+        f"{manifest} was written with other data (samples, or their division among clients) than "
+        f"those in data_dir={folder} now ({NEW}); "
+    )
+    with unusable(f"{problem}bring the earlier data back, or train the run again"):
+        restore_run(config, out)
+    remedy = "name another output_dir, replace the run with `overwrite`, or bring the earlier data"
+    with unusable(f"{problem}{remedy} back"):
+        run_experiment(config.with_settings(rounds=2), out, report=False)
+    (folder / "c.csv").unlink()
+    continued = run_experiment(config.with_settings(rounds=2), out, report=False)
+    assert continued["rounds"] == 2
 
 
 def test_a_continued_run_records_the_files_that_it_has_read(folder, tmp_path, caplog):

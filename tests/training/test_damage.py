@@ -235,19 +235,19 @@ def test_directories_with_names_of_later_rounds_stay(saved, kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    ("name", "reason", "remedy"),
     [
-        ("settings", "belongs to a run with other settings"),
-        ("data", "was written with other data"),
-        ("meaning", "was written with inputs of another type, shape or scale"),
+        ("settings", "belongs to a run with other settings", ".* or overwrite the run"),
+        ("data", "was written with other data", ".* or train the run again"),
+        ("meaning", "was written with inputs of another type", ".* or train the run again"),
     ],
 )
-def test_checkpoints_of_other_runs_and_data_are_refused(name, reason, tmp_path):
+def test_checkpoints_of_other_runs_and_data_are_refused(name, reason, remedy, tmp_path):
     run = {"settings": "a", "data": "b", "meaning": "d"}
     manager = CheckpointManager(tmp_path / "checkpoints", 3, run)
     manager.save(Checkpoint(1, server(1)), make_store("memory", tmp_path))
     assert load(tmp_path, "memory", run)[0] == 1
-    with pytest.raises(DataError, match=rf"round_000001.json {reason}.* or overwrite the run$"):
+    with pytest.raises(DataError, match=rf"round_000001.json {reason}{remedy}$"):
         load(tmp_path, "memory", {**run, name: "c"})
 
 

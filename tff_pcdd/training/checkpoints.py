@@ -28,11 +28,15 @@ _logger = logging.getLogger(__name__)
 
 # What the digests of a run stand for, for errors.
 _IDENTITY = {
-    "settings": "belongs to a run with other settings; restore the files of this run",
-    "data": "was written with other data (samples, or their division among clients); restore them",
-    "meaning": "was written with inputs of another type, shape or scale, or other class names; "
-    "restore these",
+    "settings": "belongs to a run with other settings",
+    "data": "was written with other data (samples, or their division among clients)",
+    "meaning": "was written with inputs of another type, shape or scale, or other class names",
 }
+
+# What to do if they differ, where a run is continued and where it is evaluated or exported.
+_OTHER_SETTINGS = "restore the files of this run, or overwrite the run"
+_TRAIN = "name another output_dir, replace the run with `overwrite`, or bring the earlier data back"
+_READ = "bring the earlier data back, or train the run again"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +80,20 @@ class CheckpointManager:
         run: digests that identify the run, as in the manifests. Checkpoints with other `settings`,
             `data` or `meaning` of the data are refused. Its other entries are replaced by those of
             a checkpoint that is loaded, but for `files`.
+        place: tells which data differ from those of a manifest, for errors.
     """
 
-    def __init__(self, directory: Path, keep: int, run: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        directory: Path,
+        keep: int,
+        run: Mapping[str, str] | None = None,
+        place: Callable[[Manifest], str] = lambda manifest: "",
+    ):
         self._directory = directory
         self._keep = keep
         self._run = dict(run or {})
+        self._place = place
         self._newest: Manifest | None = None
 
     def identify(self, **digests: str) -> None:
@@ -175,7 +187,7 @@ class CheckpointManager:
         for number in reversed(self.rounds()):
             with contextlib.suppress(DamagedFileError):
                 manifest = manifests.read(self._directory, number)
-                self._check(manifest, store)
+                self._check(manifest, store, trains=True)
                 return manifest
         return None
 
@@ -196,6 +208,7 @@ class CheckpointManager:
         round_number: int | None = None,
         *,
         unfinished: bool = False,
+        trains: bool = False,
     ) -> Checkpoint:
         """Loads a checkpoint and restores the client states.
 
@@ -207,6 +220,7 @@ class CheckpointManager:
                 that is not the newest of all, a warning says so.
             unfinished: whether the process that trains may have ended while it saved a checkpoint.
                 Then arrays alone that are newer than all manifests are no damage.
+            trains: whether the run is continued, for what errors advise.
 
         Raises:
             FileNotFoundError: there is no checkpoint, or none of that round.
@@ -224,7 +238,7 @@ class CheckpointManager:
                     f"no checkpoint of round {round_number} in {self._directory}; there are "
                     f"{rounds}" + (f"; {hint}" if round_number < rounds[-1] else "")
                 )
-            return self._load(round_number, template, client_template, store)
+            return self._load(round_number, template, client_template, store, trains)
         damage: list[str] = []
         # Arrays without a manifest may be what is left of a newer checkpoint.
         every = manifests.rounds(self._directory)
@@ -232,7 +246,7 @@ class CheckpointManager:
             rounds = every
         for number in reversed(rounds):
             try:
-                checkpoint = self._load(number, template, client_template, store)
+                checkpoint = self._load(number, template, client_template, store, trains)
             except DamagedFileError as error:
                 damage.append(str(error))
                 continue
@@ -250,10 +264,15 @@ class CheckpointManager:
         )
 
     def _load(
-        self, number: int, template: Any, client_template: Any, store: ClientStateStore
+        self,
+        number: int,
+        template: Any,
+        client_template: Any,
+        store: ClientStateStore,
+        trains: bool,
     ) -> Checkpoint:
         manifest = manifests.read(self._directory, number)
-        self._check(manifest, store)
+        self._check(manifest, store, trains=trains)
         numbers = [int(client) for client in manifest.clients] if store.inline else []
         expected = _Arrays(template, dict.fromkeys(numbers, client_template))
         arrays = load_tree(self._arrays(number), expected, manifest.arrays)
@@ -263,14 +282,17 @@ class CheckpointManager:
         self._newest, self._run = manifest, {**manifest.run, **present}
         return Checkpoint(number, arrays.server, manifest.totals, manifest.metrics)
 
-    def _check(self, manifest: Manifest, store: ClientStateStore) -> None:
+    def _check(self, manifest: Manifest, store: ClientStateStore, *, trains: bool) -> None:
         """Checks that a checkpoint belongs to this run and its store."""
         for name, reason in _IDENTITY.items():
             expected = self._run.get(name)
             # Manifests of earlier versions have no "meaning".
             if manifest.run.get(name, expected if name == "meaning" else None) != expected:
                 path = manifests.manifest_path(self._directory, manifest.round)
-                raise DataError(f"{path} {reason}, or overwrite the run")
+                if name == "settings":
+                    raise DataError(f"{path} {reason}; {_OTHER_SETTINGS}")
+                remedy = _TRAIN if trains else _READ
+                raise DataError(f"{path} {reason}{self._place(manifest)}; {remedy}")
         if manifest.inline != store.inline:
             given, kept = ("memory", "disk") if store.inline else ("disk", "memory")
             raise SettingError(

@@ -96,6 +96,13 @@ def refuse_mixture(
             )
 
 
+def describe(source: DataSource, manifest: Manifest) -> str:
+    """Which data are not those of a checkpoint, for an error: " than data_dir=…"; may be empty."""
+    changed = _changes(manifest, read_files.listing(source))
+    what = f" ({changed})" if changed else ""
+    return f" than those in data_dir={_place(source)} now{what}" if _place(source) else ""
+
+
 def _place(source: DataSource) -> str:
     return str(getattr(source, "data_dir", None) or "")
 

@@ -145,6 +145,7 @@ class Run:
             self.directory / CHECKPOINTS,
             options.keep_checkpoints,
             known,
+            functools.partial(earlier_data.describe, config.data.source),
         )
         self._identify()
         self._callbacks = _with_built_in(self._callbacks, config, options, self._checkpoints)
@@ -202,6 +203,9 @@ class Run:
             SettingError: the run keeps its client states in the other kind of store.
             DataError: the checkpoint belongs to another run, or was written with other data.
         """
+        self._restore(round_number)
+
+    def _restore(self, round_number: int | None = None, *, trains: bool = False) -> None:
         simulation = self.simulation
         checkpoint = self._checkpoints.load(
             simulation.invoke(simulation.process.initialize),
@@ -209,6 +213,7 @@ class Run:
             simulation.store,
             round_number,
             unfinished=run_directory.is_unfinished(self.directory),
+            trains=trains,
         )
         earlier = History.parse(checkpoint.metrics)
         simulation.restore(
@@ -306,7 +311,7 @@ class Run:
             self._start_afresh()
         write_config(self.directory, self.config, self._options.modules)
         if resumed:
-            self.restore()
+            self._restore(trains=True)
             if damage := recovery.damage_of_metrics(self.directory, self.history.text()):
                 _logger.warning("%s; restored from the checkpoint", damage)
         self._checkpoints.forget_after(self.simulation.round)
