@@ -21,7 +21,7 @@ from tff_pcdd.errors import DataError, printable
 _MOST = 1000
 _LEVELS = (None, 2, 1, 0)
 
-# The most bytes whose contents are hashed; of larger data, sizes alone tell.
+# The most bytes whose contents are hashed; of larger data and of more files, sizes alone tell.
 _MOST_BYTES = 1_000_000_000
 
 # How many names a message has of each kind of change.
@@ -62,7 +62,8 @@ def record(found: Mapping[str, ReadFile]) -> str:
     level = next(
         level for level in _LEVELS if len({_group(name, level) for name in found}) <= _MOST
     )
-    reads = sum(file.size for file in found.values()) <= _MOST_BYTES
+    size = sum(file.size for file in found.values())
+    reads = len(found) <= _MOST and size <= _MOST_BYTES
     entries = {
         group: [_sizes(own), _times(own), _contents(own) if reads else ""]
         for group, own in _grouped(found, level).items()
