@@ -142,9 +142,23 @@ def test_a_group_at_two_sites_is_refused(visits):
     rows = visits.loc[list(map(int, re.search(place, message).groups()))]
     assert rows["site"].tolist() == ["Graz", "Wien"]
     assert set(rows["patient"]) == {"P00"}
-    assert "if each site numbers its own, make the site a part of it" in message
+    assert "; if each site numbers its own, group_column=site,patient makes the site " in message
     made = load(visits, group_column="site,patient")
     assert len(made.train) + len(made.test) == 200
+
+
+def test_the_flag_that_is_named_keeps_patients_of_files_apart(visits, tmp_path):
+    """Each file is a site, and its hospital numbers its patients from 0."""
+    for site, rows in visits.drop(columns="patient").groupby("site"):
+        rows = rows.assign(**{"no., anew": np.arange(len(rows)) // 3})
+        rows.drop(columns="site").to_csv(tmp_path / f"{site}.csv", index=False)
+    settings = {"dataset": "table", "data_dir": str(tmp_path), "feature_columns": "pulse,pressure"}
+    settings["group_column"] = '"no., anew"'
+    with pytest.raises(DataError) as caught:
+        flat.build(DataConfig, settings).build()
+    assert 'numbers its own, group_column=site,"no., anew" makes the site' in str(caught.value)
+    made = flat.build(DataConfig, {**settings, "group_column": 'site,"no., anew"'}).build()
+    assert sum(client.train.size + client.test.size for client in made.clients) == 200
 
 
 def test_a_group_in_two_given_parts_is_refused(visits):

@@ -90,6 +90,7 @@ class OwnSamples:
             for those of the labels, in their order.
         hashes: hash of each sample's stored bytes, [n]; None for those of `x`.
         named_by: what names the "classes" and the "sites", in words, where there is a choice.
+        own_groups: what keeps groups of the same name at several sites apart, for the message.
     """
 
     place: str
@@ -104,6 +105,7 @@ class OwnSamples:
     class_names: Sequence[str] | None = None
     hashes: np.ndarray | None = None
     named_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    own_groups: str = "make the site a part of it"
 
     def take(self, rows: Sequence[int]) -> OwnSamples:
         """The samples at some positions."""
@@ -354,7 +356,7 @@ def _group_numbers(samples: OwnSamples) -> np.ndarray | None:
     if samples.groups is None:
         return None
     for where, owners, hint in (
-        ("at the sites", samples.sites, "if each site numbers its own, make the site a part of it"),
+        ("at the sites", samples.sites, f"if each site numbers its own, {samples.own_groups}"),
         ("in the parts", samples.parts, "correct the parts, or let the test samples be chosen"),
     ):
         found = None if owners is None else straddling(samples.groups, owners)

@@ -248,6 +248,8 @@ class Table(OwnImages, MissingValues):
                     " from names of files" if columns.by_file else f" of column {self.site_column}"
                 ),
             },
+            own_groups=f"group_column={quoted([self.site_column, *self._group_columns()])} "
+            "makes the site a part of it",
         )
         if self.feature_columns is None:
             return self._pool_files(samples, columns, folder, request)
