@@ -573,6 +573,48 @@ def test_advice_names_only_what_can_be_set():
         assert found.next == f"Next: {expected}--client_learning_rate=0.1 (now 0.3)."
 
 
+@pytest.mark.parametrize(
+    ("tested", "settings", "line"),
+    [
+        (
+            (50, 70.0, 70.0, 70.0),
+            {"partition": "natural"},
+            "1 client without training samples: site 1; nothing is trained there, and GA and PA "
+            "count the test samples. Next: nothing, if they are to be tested only; otherwise leave "
+            "them out of the data, or give them samples.",
+        ),
+        (
+            (50, 70.0, 70.0, None),
+            {"partition": "natural"},
+            "1 client without training samples: site 1; nothing is trained there, and PA counts "
+            "the test samples. Next: nothing, if they are to be tested only; otherwise leave them "
+            "out of the data, or give them samples.",
+        ),
+        (
+            (50, 70.0, 70.0, 70.0),
+            {"partition": "dirichlet", "num_clients": 2},
+            "1 client without training samples: site 1; nothing is trained there, and GA and PA "
+            "count the test samples. Next: --num_clients=1 (now 2).",
+        ),
+        (
+            (0, None, None, None),
+            {"partition": "natural"},
+            "1 client without training samples: site 1. Next: leave them out of the data, or give "
+            "them samples.",
+        ),
+    ],
+)
+def test_clients_that_are_only_tested(tested, settings, line):
+    trained, other = clients((50, 90.0, 90.0, 90.0), tested)
+    run = Run(
+        learned(80),
+        matrix([0.8] * 10),
+        clients=[trained, dataclasses.replace(other, train=0)],
+        settings=settings,
+    )
+    assert line in [finding.line for finding in run.found()]
+
+
 def test_advice_without_a_known_setting():
     run = Run([10.0] * 8, one_answer([36] * 10))
     run.settings = {"client_learning_rate": "?", "rounds": 8}

@@ -187,11 +187,18 @@ class Advice:
         longer = _value("early_stopping_patience", 2 * patience, patience)
         return [longer._replace(text=f"{longer.text} for a longer run")]
 
-    def samples(self) -> list[Change]:
-        """What gives every client samples."""
+    def samples(self, *, are_tested: bool = False) -> list[Change]:
+        """What gives every client samples.
+
+        Args:
+            are_tested: whether they have test samples, which may be what is wanted.
+        """
         clients = self._number("num_clients")
         if self._settings.get("partition") in (None, "natural") or clients is None or clients < 2:
-            return [Change("leave them out of the data, or give them samples")]
+            change = "leave them out of the data, or give them samples"
+            if are_tested:
+                change = f"nothing, if they are to be tested only; otherwise {change}"
+            return [Change(change)]
         return [_value("num_clients", clients // 2, clients)]
 
 

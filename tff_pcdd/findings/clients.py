@@ -83,14 +83,29 @@ def of_clients(clients: Sequence[Client], advice: Advice | None = None) -> Itera
                 advice.fewer_epochs(instead),
             )
     for kind, noun in (("train", "training"), ("test", "test")):
-        without = [label(each.name) for each in clients if not getattr(each, kind)]
+        without = [each for each in clients if not getattr(each, kind)]
         if without:
             number = text.plural(len(without), "client")
+            names = text.listed([label(each.name) for each in without])
+            tested = [each for each in without if each.test]
             yield Finding.advised(
                 f"no {noun} samples",
-                f"{number} without {noun} samples: {text.listed(without)}.",
-                advice.samples(),
+                f"{number} without {noun} samples: {names}{_counting(tested)}.",
+                advice.samples(are_tested=bool(tested)),
             )
+
+
+def _counting(tested: Sequence[Client]) -> str:
+    """What follows the names of clients that are only tested: which means they count in."""
+    means = [
+        name
+        for name, column in (("GA", "ga"), ("PA", "pa"))
+        if any(each.values[column] is not None for each in tested)
+    ]
+    if not means:
+        return ""
+    count = "counts" if len(means) == 1 else "count"
+    return f"; nothing is trained there, and {' and '.join(means)} {count} the test samples"
 
 
 def _gain(client: Client, column: str) -> float | None:
