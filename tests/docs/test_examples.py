@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tff_pcdd
+from tests.markdown_tables import table_rows
 
 _GUIDES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "how-to"
 
@@ -42,7 +43,7 @@ def test_a_row_of_a_table(tmp_path, monkeypatch):
     """The guide to Python exports a model that the guide to serving calls; answers are equal."""
     monkeypatch.chdir(tmp_path)
     (trains,) = _blocks_with("python", "from_dataframe")
-    (calls,) = _blocks_with("serving", "saved_model.load")
+    calls, rows = _blocks_with("serving", "tf.constant")
     trained, called = {"tff_pcdd": tff_pcdd}, {}
     exec(trains, trained)
     exec(calls, called)
@@ -57,6 +58,19 @@ def test_a_row_of_a_table(tmp_path, monkeypatch):
     assert trained["federation"].class_names == ("ill", "well")
     with pytest.raises(tf.errors.InvalidArgumentError, match="float"):
         called["serve"](age=tf.constant([63]), pain=tf.constant(["dull"]))
+    # The page's data frame has the rows of its first example.
+    exec(rows, called)
+    assert called["table"]["label"].tolist() == [
+        ["ill", "well"][int(np.argmax(row))] for row in probabilities
+    ]
+    np.testing.assert_array_equal(called["inputs"]["age"], np.array([63, np.nan], np.float32))
+    np.testing.assert_array_equal(called["inputs"]["pain"], np.array([b"dull", b""], object))
+    for folder in ("global", "personal/Oslo"):
+        card = (tmp_path / "exported_table" / folder / "1" / "model_card.md").read_text("utf-8")
+        assert "covers all classes, in the order of the table of classes [below](#data)." in card
+        _, data = card.split("\n## Data\n")
+        listed = [row[0] for row in table_rows(data.split("\n\n")[1])[1:]]
+        assert listed == ["ill", "well"]
 
 
 def _blocks_with(guide, text):

@@ -30,14 +30,15 @@ _COLUMNS = 100
 
 _GLOBAL = """\
 The global model, which is the same for all clients; GA is its accuracy on the whole test set.
-`probabilities` covers all classes."""
+`probabilities` covers all classes, in the order of the table of classes [below](#data)."""
 
 _PERSONAL = """\
 The personal model of client {client}, which the method derives from the global model,
 {stage}.
-`probabilities` covers all classes. `own_probabilities` covers the client's own classes, those with
-at least one sample in its training data: the logits of all other classes are excluded from the
-softmax, so their probability is 0. For a client without training samples it covers all classes.
+`probabilities` covers all classes, in the order of the table of classes [below](#data).
+`own_probabilities` has the same order and covers the client's own classes, those with at least one
+sample in its training data: the logits of all other classes are excluded from the softmax, so their
+probability is 0. For a client without training samples it covers all classes.
 `label` and `own_label` are the classes with the largest of these probabilities. On data like the
 client's, `own_label` is usually the better answer; for a sample of a class that the client lacks it
 is always wrong."""
