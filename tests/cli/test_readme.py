@@ -1,6 +1,7 @@
 """README is short; its commands, those of the guides and its program work."""
 
 import importlib.util
+import json
 import re
 import shlex
 
@@ -44,6 +45,14 @@ def test_its_number_of_methods_is_joined_with_that_of_the_help():
     assert sum(name.endswith("_prototypes") for name in known) == 5
     assert [name for name in known if methods.get(name).baseline] == ["central", "local"]
     assert "Its 45 methods are the 38, five of them with FedMR's prototypes too, and two" in TEXT
+
+
+def test_its_request_for_a_table_has_the_columns_of_its_flags():
+    (request,) = re.findall(r"curl -d '(.+?)'", TEXT)
+    (row,) = json.loads(request)["instances"]
+    assert list(row) == ["age", "bmi", "smoker"]
+    assert f"--feature_columns={','.join(row)} --categorical_columns=smoker" in TEXT
+    assert [isinstance(value, str) for value in row.values()] == [False, False, True]
 
 
 @pytest.mark.parametrize(("name", "flags"), COMMANDS)
