@@ -384,18 +384,20 @@ def test_the_command_of_a_comparison_has_what_its_runs_share(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("choice", "models", "what"),
+    ("choice", "models", "what", "why"),
     [
         # FedGELA is 10 points ahead with each seed, FedAvg's models beside it are the worst.
-        ({"pa_final": 90.0}, "after", "after local training"),
+        ({"pa_final": 90.0}, "after", "after local training", ""),
         (
             {"pa_before_masked_final": 95.0},
             "before",
             "before local training, whose answer with own classes is own_label",
+            # By PA after, all are equal and FedAvg is named first.
+            ", the best on the clients' own samples",
         ),
     ],
 )
-def test_a_comparison_exports_what_its_answer_recommends(tmp_path, choice, models, what):
+def test_a_comparison_exports_what_its_answer_recommends(tmp_path, choice, models, what, why):
     """CCVR for everybody, and FedGELA for each client."""
     make_comparison(tmp_path, algorithms=("fedavg", "ccvr", "fedgela"), seeds=(3, 4), alone=True)
     best = {("ccvr", "ga_final"): 99.0, **{("fedgela", key): v for key, v in choice.items()}}
@@ -406,7 +408,8 @@ def test_a_comparison_exports_what_its_answer_recommends(tmp_path, choice, model
             # The distance to the others depends on the seed a little.
             row["pa_final"] = f"{float(row['pa_final']) - (row['algorithm'] == 'local')}"
     tree = page(comparison_dir=tmp_path)
-    assert f"Next, for a model for each client, {what}: export fedgela's of seed 3." in tree.texts
+    said = f"Next, for a model for each client, {what}: export fedgela's of seed 3{why}."
+    assert said in tree.texts
     assert "Next, for one model for all: export ccvr's of seed 3." in tree.texts
     clients, shared, _ = (shlex.split(text)[3:] for text in tree.commands)
     assert clients[:2] == [f"--run_dir={tmp_path}/fedgela/seed_3", f"--personal_model={models}"]

@@ -175,7 +175,7 @@ def test_the_findings_of_the_final_runs_are_on_the_page(tmp_path):
     shown = " ".join(page(sweep_dir=tmp_path).texts)
     assert "linear layer before the head: none (fedavg); 84 (fedgela)." in shown
     # The clients are in the answer, as on the page of the comparison.
-    assert "With fedgela, " in shown
+    assert "With fedgela (PA after), " in shown
 
 
 def test_the_first_command_is_that_of_the_method_that_leads_the_comparison(tmp_path):

@@ -85,7 +85,10 @@ def test_the_best_method_and_what_cannot_be_told_apart():
         "central (95 % interval −12.5 to −7.5). 3 seeds cannot tell it from ccvr; take "
         "--seeds=0,1,2,3,4. It is ahead of fedavg."
     )
-    assert "It is ahead of all 2 other methods." in pairs["A model for each client: fedgela."]
+    assert (
+        "It is ahead of all 2 other methods."
+        in pairs["A model for each client, after local training: fedgela."]
+    )
 
 
 def test_one_seed_cannot_tell_methods_apart():
@@ -168,7 +171,7 @@ def test_training_alone_may_be_better_than_every_method(alone, expected):
     values = {"fedavg": PA["fedavg"], "fedgela": PA["fedgela"], "local": alone}
     [answer] = answers.read(made(values, "pa_final"), [])
     heading, _ = answer.sentences()[0]
-    assert heading == f"A model for each client: {expected}"
+    assert heading == f"A model for each client, after local training: {expected}"
 
 
 def test_differences_without_an_interval_say_so():
@@ -344,7 +347,7 @@ def test_clients_gain_and_lose():
     assert found["north"].gain == pytest.approx(21.0)
     assert answer.sites.lost("fedgela") == [(-20.0, "south")]
     assert dict(answer.sentences())["Clients."] == (
-        "With fedgela, 1 of 5 clients gains over training alone by more than chance; 1 loses: "
+        "With fedgela (PA after), 1 of 5 clients gains over training alone by more than chance; 1 loses: "
         "south (−20.0)."
     )
     [line] = answers.of_sites([answer])
@@ -391,8 +394,8 @@ def test_no_client_gains():
     clients = [site(name, "fedgela", "0", 60.0, -30.0) for name in ("north", "south")]
     [answer] = answers.read(results(), clients)
     assert dict(answer.sentences())["Clients."] == (
-        "With fedgela, none of 2 clients gains over training alone by more than chance; 2 lose: "
-        "north (−30.0), south (−30.0)."
+        "With fedgela (PA after), none of 2 clients gains over training alone by more than chance; "
+        "2 lose: north (−30.0), south (−30.0)."
     )
 
 
@@ -580,12 +583,21 @@ def test_the_answer_says_that_federating_pays_with_own_classes():
     # 6 points less than 81 with each seed.
     assert said["Federating: it pays on the clients' own samples."] == (
         "The best models there are ccvr's: PA before, own classes 90.0 ± 2.0 %, +9.0 (95 % "
-        "interval +6.5 to +11.5) over training alone. With ccvr, 1 of 2 clients gains over "
-        "training alone by more than chance; none loses. On the whole test set, the shared model "
+        "interval +6.5 to +11.5) over training alone. On the whole test set, the shared model "
         "of ccvr has GA 75.0 ± 1.0 %, +27.0 (95 % interval +24.5 to +29.5) over training alone, "
         "and 6.0 points below it (3 equal differences, which give no interval) on the clients' "
         "own samples."
     )
+    # 95 - 70 and 85 - 92: a difference of 7 may be chance with 100 test samples.
+    assert said["Clients."] == (
+        "With ccvr (PA before, own classes), 1 of 2 clients gains over training alone by more "
+        "than chance; none loses."
+    )
+    # By PA, 85 - 70 and 85 - 92.
+    shown = site_table.heat_map(answer.sites, ["ccvr", "local"], answer.recommended_sites)
+    assert shown.columns == [shown.first, "ccvr"] == ["ccvr, PA before, own classes", "ccvr"]
+    gains = {name: [cell[0] for cell in cells] for name, _, cells in shown.rows}
+    assert gains == {"south": ["−7.0", "−7.0"], "north": ["+25.0", "+15.0"]}
     assert answer.federating.recommended == ("ccvr", "pa_before_masked_final")
 
 
@@ -619,6 +631,68 @@ def test_fedavg_is_not_recommended_if_it_is_worse_than_training_alone():
     [answer] = answers.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), [])
     assert answer.federating.heading.startswith("Federating: undecided")
     assert answer.federating.recommended == ("ccvr", "pa_final")
+
+
+def test_clients_are_those_of_the_recommended_models():
+    """FedAvg's, as it is undecided, although CCVR's are better on average and lose nowhere."""
+    pa = {"fedavg": (80.0, 80.0, 80.0), "ccvr": (80.0, 84.0, 80.0)}
+    low = {"fedavg": (50.0, 50.0, 50.0), "ccvr": (50.0, 50.0, 50.0)}
+    clients = []
+    for seed in "012":
+        for method, over in (("local", None), ("fedavg", -30.0), ("ccvr", 30.0)):
+            clients.append(site("north", method, seed, 60.0, over))
+            clients.append(site("south", method, seed, 60.0, None if over is None else 0.0))
+    [answer] = answers.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), clients)
+    assert answer.federating.recommended == ("fedavg", "pa_final")
+    assert answer.recommended_sites is None
+    assert dict(answer.sentences())["Clients."] == (
+        "With fedavg (PA after), none of 2 clients gains over training alone by more than chance; "
+        "1 loses: north (−30.0)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("ga", "masked", "what", "why"),
+    [
+        # In each accuracy, CCVR is 0, 4 and 0 points over FedAvg, which is undecided, or 5 behind.
+        (
+            (75.0, 79.0, 75.0),
+            50.0,
+            "one model for all and a model for each client, after local training",
+            ", the simplest method, as it is undecided",
+        ),
+        (
+            (70.0, 70.0, 70.0),
+            50.0,
+            "one model for all and a model for each client, after local training",
+            ", the simplest method, as PA after is undecided",
+        ),
+        # FedAvg's models before local training, 92, are 12 points over those after it.
+        (
+            (75.0, 79.0, 75.0),
+            92.0,
+            "one model for all and a model for each client, before local training (the shared "
+            "model, with answers among the client's own classes: own_label)",
+            ", the best on the clients' own samples, the simplest method, as GA is undecided",
+        ),
+        (
+            (70.0, 70.0, 70.0),
+            92.0,
+            "one model for all and a model for each client, before local training (the shared "
+            "model, with answers among the client's own classes: own_label)",
+            ", the best on the clients' own samples",
+        ),
+    ],
+)
+def test_the_answer_says_why_it_recommends_what_does_not_lead(ga, masked, what, why):
+    pa = {"fedavg": (80.0, 80.0, 80.0), "ccvr": (80.0, 84.0, 80.0)}
+    own = {"fedavg": (masked,) * 3, "ccvr": (50.0,) * 3}
+    values = {**PAYS, "before": {"fedavg": (50.0,) * 3, "ccvr": (50.0,) * 3}}
+    values["ga"] = {"fedavg": (75.0, 75.0, 75.0), "ccvr": ga}
+    [answer] = answers.read(alone_and(pa=pa, masked=own, **values), [])
+    assert answer.choices[1].best == "ccvr"
+    [found] = answer.recommended
+    assert (found.method, found.what, found.why) == ("fedavg", what, why)
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,11 @@ class Method(Component):
         """Whether a hook is not the default one, so that what it returns has to be computed."""
         return getattr(cls, hook) is not getattr(Method, hook)
 
+    @classmethod
+    def starts_from_global(cls) -> bool:
+        """Whether all personal models are certainly the global model until their local steps."""
+        return not any(map(cls.overrides, ("placement", "personalize", "personal_logits")))
+
     @property
     def code(self) -> Sequence[Any]:
         """The objects whose hooks are called, which may come from elsewhere."""

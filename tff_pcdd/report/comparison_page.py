@@ -169,7 +169,10 @@ def _sentence(results: Results) -> str:
 def _part(name: str, directory: Directory, found: Compared) -> Part:
     on_partition = found.results.of(partition=name)
     methods = answers.ordered(on_partition)
-    sites = next((answer.sites for answer in found.answers if answer.partition == name), None)
+    answer = next((answer for answer in found.answers if answer.partition == name), None)
+    gains = None
+    if answer is not None and answer.sites:
+        gains = site_table.heat_map(answer.sites, methods, answer.recommended_sites)
     own = [site for site in found.clients if site.run[0] == name]
     runs = [pair for pair in found.settings if pair[0].partition == name]
     return Part(
@@ -179,7 +182,7 @@ def _part(name: str, directory: Directory, found: Compared) -> Part:
         method_tables.curves(on_partition),
         *_holdings(directory, runs),
         site_table.of_comparison(own, methods) if own else None,
-        site_table.heat_map(sites, methods) if sites else None,
+        gains,
         method_tables.costs(on_partition),
     )
 

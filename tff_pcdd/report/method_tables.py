@@ -34,7 +34,7 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
     gains = results.over_local()
     compared = bool(results.of(method=ALONE).usable)
     if compared:
-        columns.append(Column("over local", "PA minus that of training alone, with the same seed"))
+        columns.append(Column("over local", "PA after minus that of training alone, same seed"))
     if clients:
         columns.append(Column("lowest PA", "PA at the client where it is lowest"))
     columns.append(Column("seeds", "finished runs that did not diverge"))

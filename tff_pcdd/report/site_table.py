@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from tff_pcdd import tables, text
+from tff_pcdd import measures, tables, text
 from tff_pcdd.report import shades
 from tff_pcdd.results import by_client
 from tff_pcdd.results.by_client import Site, Sites
@@ -135,36 +135,49 @@ class HeatMap:
 
     Attributes:
         over: the method with which the others are compared, in words.
-        columns: the methods.
+        columns: the methods, by PA after local training.
         rows: for each client its name, its number of test samples, and for each method the text,
             the class of its color, and the gain; None where it is not defined.
         left_out: number of clients that have no row.
+        first: the models of the first column, if it has those that an answer recommends.
     """
 
     over: str
     columns: Sequence[str]
     rows: Sequence[tuple[str, int, Sequence[tuple[str, str, float] | None]]]
     left_out: int = 0
+    first: str = ""
 
 
-def heat_map(sites: SiteGains, methods: Sequence[str]) -> HeatMap:
-    """The gains of methods, in this order, at all clients; the largest losses come first."""
-    columns = [method for method in methods if method in sites.gains]
-    largest = max(
-        (abs(each.gain) for own in sites.gains.values() for each in own.values()), default=0
-    )
+def heat_map(
+    sites: SiteGains, methods: Sequence[str], recommended: SiteGains | None = None
+) -> HeatMap:
+    """The gains of methods, in this order, at all clients; the largest losses come first.
+
+    Args:
+        sites: the gains by PA after local training.
+        methods: the methods.
+        recommended: the gains of other models, which come first.
+    """
+    shown = {method: sites.gains[method] for method in methods if method in sites.gains}
+    first = ""
+    if recommended is not None:
+        [(method, own)] = recommended.gains.items()
+        first = f"{method}, {measures.heading(recommended.key)}"
+        shown = {first: own, **shown}
+    largest = max((abs(each.gain) for own in shown.values() for each in own.values()), default=0)
     rows = []
     for name in sites.sites[:MOST]:
         cells: list[tuple[str, str, float] | None] = []
-        for method in columns:
-            each = sites.gains[method].get(name)
+        for own in shown.values():
+            each = own.get(name)
             if each is None:
                 cells.append(None)
             else:
                 color = shades.of_gain(each.gain, largest) if each.counts else "chance"
                 cells.append((text.signed(each.gain), color, each.gain))
         rows.append((text.name_of(name), sites.samples[name], cells))
-    return HeatMap(sites.shown_over, columns, rows, max(0, len(sites.sites) - MOST))
+    return HeatMap(sites.shown_over, [*shown], rows, max(0, len(sites.sites) - MOST), first)
 
 
 def _table(columns: Sequence[Column], rows: Sequence[tuple[float | None, Row]]) -> Table:

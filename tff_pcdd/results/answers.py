@@ -23,7 +23,7 @@ from tff_pcdd.tables import BASELINE
 POOLED = "central"
 _QUESTIONS = (
     ("ga_final", "One model for all", (BASELINE, POOLED)),
-    ("pa_final", "A model for each client", (BASELINE, ALONE, POOLED)),
+    ("pa_final", "A model for each client, after local training", (BASELINE, ALONE, POOLED)),
 )
 
 _TOO_EASY = (
@@ -173,12 +173,17 @@ class Recommended(NamedTuple):
     Attributes:
         method: the method.
         keys: their accuracies; GA is that of one model for all.
-        why: why they are FedAvg's although others lead; else empty.
+        why: why these, although another method leads; else empty.
     """
 
     method: str
     keys: Sequence[str]
     why: str = ""
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether models for each client are among them."""
+        return bool(self._stage)
 
     @property
     def _stage(self) -> str:
@@ -193,7 +198,12 @@ class Recommended(NamedTuple):
         if self._stage:
             found.append(f"a model for each client, {self._stage} local training")
         own = "pa_before_masked_final" in self.keys
-        return " and ".join(found) + ", whose answer with own classes is own_label" * own
+        if self._stage == "before" and _starts_from_global(self.method):
+            found[-1] += " (the shared model"
+            found[-1] += ", with answers among the client's own classes: own_label)" if own else ")"
+        elif own:
+            found[-1] += ", whose answer with own classes is own_label"
+        return " and ".join(found)
 
     @property
     def flags(self) -> list[str]:
@@ -232,12 +242,22 @@ class Answer:
         for key in (*federating.PERSONAL, "ga_final"):
             if key in methods:
                 keys.setdefault(methods[key], []).append(key)
-        leading = {choice.best for choice in self.choices}
-        simplest = ", the simplest method, as it is undecided"
-        return [
-            Recommended(name, own, simplest if name == BASELINE and name not in leading else "")
-            for name, own in keys.items()
-        ]
+        return [Recommended(name, own, self._why(name, own)) for name, own in keys.items()]
+
+    def _why(self, method: str, keys: Sequence[str]) -> str:
+        """Why models of a method are recommended that are not those that lead; else empty."""
+        choices = {choice.key: choice for choice in self.choices}
+        best = {key: choice.best for key, choice in choices.items()}
+        found = []
+        # Models before local training are recommended only as the best of all.
+        own = [key for key in keys if key not in choices]
+        if own and best.get("pa_final", method) != method:
+            found.append("the best on the clients' own samples")
+        undecided = [key for key in keys if best.get(key, method) != method and key in choices]
+        if method == BASELINE and undecided:
+            what = "it" if undecided == [*keys] else measures.heading(undecided[0])
+            found.append(f"the simplest method, as {what} is undecided")
+        return "".join(f", {each}" for each in found)
 
     def sentences(self) -> list[tuple[str, str]]:
         """Pairs of what is asked, with the best method, and what was found."""
@@ -245,10 +265,20 @@ class Answer:
         if self.federating is not None:
             found.append((self.federating.heading, self.federating.sentence))
         if self.sites is not None and self.sites.gains:
+            sites = self.recommended_sites or self.sites
+            taken = [each.method for each in self.recommended if each.is_personal]
             personal = [each.best for each in self.choices if each.key == "pa_final"]
-            method = next(m for m in [*personal, *self.sites.gains] if m in self.sites.gains)
-            found.append(("Clients.", self.sites.sentence(method)))
+            order = [*taken, *personal, *sites.gains]
+            found.append(("Clients.", sites.sentence(next(m for m in order if m in sites.gains))))
         return found
+
+    @property
+    def recommended_sites(self) -> SiteGains | None:
+        """What the recommended models gain at each client, unless `sites` has it, or unknown."""
+        pays = self.federating
+        if pays is None or pays.recommended != (pays.method, pays.key):
+            return None
+        return pays.sites
 
 
 def _between(names: Sequence[str]) -> str:
@@ -276,6 +306,11 @@ def federated(methods: Iterable[str]) -> list[str]:
 def has_global_model(method: str) -> bool:
     """Whether a method has a global model, so that GA is an accuracy of it."""
     return _known(method, "has_global_model", True)
+
+
+def _starts_from_global(method: str) -> bool:
+    """Whether personal models are the global one before local training; not if it is unknown."""
+    return method in registry.classes() and registry.classes()[method].starts_from_global()
 
 
 def is_re_trained(method: str) -> bool:

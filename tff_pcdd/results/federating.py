@@ -93,8 +93,6 @@ class Federating:
             f"The best models there are {self.method}'s: {measures.heading(self.key)} "
             f"{tables.spread(self.values, 1)} %, {self.over.beside('training alone', self.sample)}."
         ]
-        if self.sites is not None:
-            parts.append(self.sites.sentence(self.method))
         if self.shared_over is not None:
             where = ""
             if self.shared_at_clients is not None:
@@ -150,7 +148,7 @@ def read(
         over_baseline=_over(results, (method, key), baseline),
         baseline_over=_over(results, baseline, (ALONE, _ALONE_KEY)),
         sample=sample,
-        sites=_at_clients(clients, method, PERSONAL[key]) if key != _ALONE_KEY else None,
+        sites=_at_clients(clients, method, key) if key != _ALONE_KEY else None,
         shared=shared,
         shared_values=_by_unit(results, global_one) if shared else (),
         shared_over=_over(results, global_one, (ALONE, "ga_final")) if shared else None,
@@ -185,9 +183,9 @@ def _of(clients: Sequence[Site], method: str, column: str) -> dict[tuple[str, st
     }
 
 
-def _at_clients(clients: Sequence[Site], method: str, column: str) -> SiteGains | None:
-    """What a method's models gain over training alone at each client."""
-    own, alone = _of(clients, method, column), _of(clients, ALONE, "pa")
+def _at_clients(clients: Sequence[Site], method: str, key: str) -> SiteGains | None:
+    """What a method's models gain over training alone at each client, by one of `PERSONAL`."""
+    own, alone = _of(clients, method, PERSONAL[key]), _of(clients, ALONE, "pa")
     pairs: dict[str, list[tuple[float, float]]] = {}
     for place in own:
         if place in alone:
@@ -198,7 +196,7 @@ def _at_clients(clients: Sequence[Site], method: str, column: str) -> SiteGains 
     gains: Mapping[str, SiteGain] = {
         name: of_pairs(found, samples[name]) for name, found in pairs.items()
     }
-    return SiteGains(ALONE, {method: gains}, [*gains], samples)
+    return SiteGains(ALONE, {method: gains}, [*gains], samples, key)
 
 
 def _shared_at_clients(clients: Sequence[Site], method: str) -> Gain | None:

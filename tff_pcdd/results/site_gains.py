@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tff_pcdd import findings, text
+from tff_pcdd import findings, measures, text
 from tff_pcdd.results import by_client
 from tff_pcdd.results.by_client import Site
 from tff_pcdd.results.runs import ALONE
@@ -36,12 +36,14 @@ class SiteGains:
         gains: by method and client.
         sites: the clients, the one with the lowest mean gain first.
         samples: the number of test samples of each client, in the run with the fewest.
+        key: the accuracy of the methods' models, a key of summary.json.
     """
 
     over: str
     gains: Mapping[str, Mapping[str, SiteGain]]
     sites: Sequence[str]
     samples: Mapping[str, int]
+    key: str = "pa_final"
 
     @property
     def shown_over(self) -> str:
@@ -55,18 +57,17 @@ class SiteGains:
     def sentence(self, method: str) -> str:
         """Who gains and who loses with a method."""
         own = self.gains[method]
+        models = f"With {method} ({measures.heading(self.key)})"
         won = sum(each.counts and each.gain > 0 for each in own.values()) or "none"
         lost = self.lost(method)
         compared = f"{self.shown_over} by more than chance"
         if won == "none" and not lost:
-            return (
-                f"With {method}, none of {text.plural(len(own), 'client')} differs from {compared}."
-            )
+            return f"{models}, none of {text.plural(len(own), 'client')} differs from {compared}."
         loss = f"{len(lost) or 'none'} {'lose' if len(lost) > 1 else 'loses'}"
         names = f": {findings.listed_losses(lost)}" if lost else ""
         gain_or_gains = "gains" if won in (1, "none") else "gain"
         return (
-            f"With {method}, {won} of {text.plural(len(own), 'client')} {gain_or_gains} over "
+            f"{models}, {won} of {text.plural(len(own), 'client')} {gain_or_gains} over "
             f"{compared}; {loss}{names}."
         )
 
