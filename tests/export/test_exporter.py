@@ -138,6 +138,8 @@ def test_personal_models_before_the_local_epochs(runs, options, tmp_path):
         assert "of a class that the client lacks it is always wrong" in card.replace("\n", " ")
     card = (tmp_path / "out" / "personal" / "0" / "1" / "model_card.md").read_text()
     assert "before any local epoch" in card
+    # FedLoGe's clients have a head of their own.
+    assert "All clients have the global model" not in card
     final, cells = summary(run), table_rows(card)
     for name, measured in (
         ("PA before, own classes", "pa_before_masked_final"),
@@ -145,6 +147,22 @@ def test_personal_models_before_the_local_epochs(runs, options, tmp_path):
     ):
         (accuracy,) = (row[1] for row in cells if f"whole run, {name}:" in row[0])
         assert accuracy == f"{final[measured]:.2f}"
+
+
+def test_cards_say_that_models_before_local_epochs_are_the_global_one(runs, options, tmp_path):
+    """FedMR's clients keep no weights."""
+    run = runs["fedmr"]
+    for stage in ("before", "after"):
+        chosen = export.ExportOptions(clients="1", personal_model=stage)
+        export.export_run(run, tmp_path / stage, chosen, options)
+    cards = [
+        (tmp_path / stage / "personal" / "1" / "1" / "model_card.md").read_text().replace("\n", " ")
+        for stage in ("before", "after")
+    ]
+    said = "All clients have the global model here: `label` is its answer, and `own_label` its"
+    assert [said in card for card in cards] == [True, False]
+    with open(run / "clients.csv", newline="") as file:
+        assert all(row["ga"] == row["pa_before"] for row in csv.DictReader(file))
 
 
 def test_chosen_clients_a_new_version_and_an_earlier_round(runs, options, tmp_path):

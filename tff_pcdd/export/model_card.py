@@ -48,6 +48,13 @@ _STAGES = {
     "before": "before any local epoch; PA before is the mean accuracy of these models over clients",
 }
 
+# Of models before any local epoch whose method keeps nothing on clients.
+_SHARED = """\
+
+
+All clients have the global model here: `label` is its answer, and `own_label` its answer among the
+client's own classes."""
+
 # The measures of the whole run that every card names, if they were measured.
 _OF_RUN = ("ga", "pa_before", "pa_before_masked", "pa", "pa_masked")
 
@@ -86,6 +93,8 @@ def text(
         client_id = tables.escape(federation.client_ids[client])
         title = f"personal model of client {client_id}"
         description = _PERSONAL.format(client=client_id, stage=_STAGES[stage])
+        if stage == "before" and config.method.starts_from_global():
+            description += _SHARED
         served = layout.model_name(layout.personal_folders(federation.client_ids)[client])
         description += f"\n\nServers call it `{served}`."
     name = tables.escape(config.data.source.describe())
