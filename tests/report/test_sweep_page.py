@@ -203,6 +203,8 @@ def test_the_first_command_is_that_of_the_method_that_leads_the_comparison(tmp_p
     # None of the seeds that chose, 0 and 3.
     assert "--final_seeds=1,2,4,5,6" in tree.texts
     assert "Highest VA: fedgela." in shown
+    # It is another method than the one that leads.
+    assert "Settings were chosen by it; the above is from test samples and final seeds." in shown
 
 
 def set_accuracies(directory, **of_methods):
@@ -308,6 +310,7 @@ def test_a_comparison_that_cannot_be_read_leaves_the_rest_of_the_page(tmp_path):
     (tmp_path / "comparison" / "comparison.csv").write_text("a,b\n1\n")
     shown = " ".join(page(sweep_dir=tmp_path).texts)
     assert "Highest VA: fedgela." in shown
+    assert "Settings were chosen by it" not in shown
     assert "comparison.csv is damaged" in shown
 
 

@@ -347,8 +347,8 @@ def test_clients_gain_and_lose():
     assert found["north"].gain == pytest.approx(21.0)
     assert answer.sites.lost("fedgela") == [(-20.0, "south")]
     assert dict(answer.sentences())["Clients."] == (
-        "With fedgela (PA after), 1 of 5 clients gains over training alone by more than chance; 1 loses: "
-        "south (−20.0)."
+        "With fedgela (PA after), 1 of 5 clients gains over training alone by more than chance; "
+        "1 loses: south (−20.0)."
     )
     [line] = answers.of_sites([answer])
     assert line.what.startswith("1 of 2 methods lose to training alone at some client")

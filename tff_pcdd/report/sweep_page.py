@@ -380,7 +380,7 @@ def _methods(
         f"{text.plural(len(cells), 'point')} in total. Every choice was made on samples that "
         "clients held out; no test data had a part in it.",
         "answers": [pair for each in final.answers[:1] for pair in each.sentences()]
-        + (_highest(rows, va) if chosen else []),
+        + (_highest(rows, va, bool(final.answers)) if chosen else []),
         "findings": findings.advised_once([*found, *final.findings]),
         "table": Table(columns, rows),
         "commands": [*_commands(directory, runs, best_first, recommended)],
@@ -509,15 +509,23 @@ def _why_stopped(call: Mapping[str, Any]) -> str:
     return WHY_STOPPED.get(str(call.get("halving", ALL)), WHY_STOPPED[ALL])
 
 
-def _highest(rows: Sequence[Row], va: str) -> list[tuple[str, str]]:
-    """The methods with the highest VA, whose heading is `va`, from the rows in its order."""
+def _highest(rows: Sequence[Row], va: str, answered: bool) -> list[tuple[str, str]]:
+    """The methods with the highest VA, whose heading is `va`, from the rows in its order.
+
+    Args:
+        rows: the rows of the methods.
+        va: the heading.
+        answered: whether the answer of the final runs stands above.
+    """
+    # Another method may lead there.
+    why = " Settings were chosen by it; the above is from test samples and final seeds." * answered
     best = rows[0]
     shown, score = best.cells[0]
     scores = [(row.name, row.cells[0][1]) for row in rows]
     tied = [
         name for name, each in scores if each is not None and tables.is_equal(each, score or 0.0)
     ]
+    names, what = best.name, f"{shown} % with {best.detail}."
     if len(tied) > 1:
-        names = text.listed(tied, 8)
-        return [(f"Highest {va}: {names}.", f"{shown} % with each of these {len(tied)} methods.")]
-    return [(f"Highest {va}: {best.name}.", f"{shown} % with {best.detail}.")]
+        names, what = text.listed(tied, 8), f"{shown} % with each of these {len(tied)} methods."
+    return [(f"Highest {va}: {names}.", what + why)]
