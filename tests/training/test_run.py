@@ -253,11 +253,15 @@ def test_another_configuration_in_the_same_directory(unbroken, options):
         for part in (
             "client_momentum (there 0.9, here 0.5)",
             "fedgela_scale (there 1.0, here 2.0)",
-            "rounds (there 4, here 5)",
             "name another directory, or replace it with `overwrite`",
         ):
             assert part in caught.value.reason
         assert "seed" not in caught.value.reason
+        # More rounds alone would continue the run.
+        assert "rounds" not in caught.value.reason
+    fewer = config.with_settings(rounds=3)
+    with refuses("output_dir", r"rounds \(there 4, here 3\)"):
+        run_experiment(fewer, unbroken, options)
     assert len(metrics(unbroken)) == 5
     assert (unbroken / "config.json").read_bytes() == before
 

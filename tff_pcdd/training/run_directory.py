@@ -88,8 +88,11 @@ def check_directory(
         if saved.get(name) != wanted.get(name)
     ]
     here = {**wanted, "precision": config.model.shown_precision}
-    differing = [f"{name} (there {saved.get(name)}, here {here.get(name)})" for name in names]
-    if names == ["rounds"] and fewer_rounds(directory, config) is not None:
+    continues = "rounds" in names and fewer_rounds(directory, config) is not None
+    # More rounds alone would be accepted, so they are no reason.
+    named = [name for name in names if name != "rounds" or not continues or config.planned_by]
+    differing = [f"{name} (there {saved.get(name)}, here {here.get(name)})" for name in named]
+    if names == ["rounds"] and continues:
         if config.planned_by:
             raise SettingError(
                 "rounds",
