@@ -5,11 +5,12 @@ import pytest
 from tff_pcdd import methods
 
 
-def planned(call_here, tmp_path, *flags):
-    """The method and the rest of each line of a dry run."""
-    status, out, err = call_here("compare", "--dry_run", *flags, f"--output_dir={tmp_path / 'out'}")
+def planned(call_here, tmp_path, *flags, program="compare"):
+    """The first word of each line of a dry run, after a point's settings."""
+    status, out, err = call_here(program, "--dry_run", *flags, f"--output_dir={tmp_path / 'out'}")
     assert status == 0, err
-    return [line.split(" ", 1)[0] for line in out.splitlines() if " seed 0: " in line]
+    runs = [line.partition(" seed 0: ")[0] for line in out.splitlines() if " seed 0: " in line]
+    return [run.rpartition(": ")[2] for run in runs]
 
 
 def test_they_are_added_once(call_here, tmp_path):
@@ -23,6 +24,14 @@ def test_all_means_all_federated_methods(call_here, tmp_path):
     assert planned(call_here, tmp_path, "--algorithms=all") == federated
     with_baselines = planned(call_here, tmp_path, "--algorithms=all", "--baselines")
     assert with_baselines == [*federated, "central", "local"]
+
+
+def test_a_sweep_tunes_them_like_the_others(call_here, tmp_path):
+    flags = ("--algorithms=fedavg", "--validation_fraction=0.2", "--aggregator=robust")
+    flags += ("--grid=client_learning_rate=0.05,0.1",)
+    tuned = planned(call_here, tmp_path, *flags, "--baselines", program="sweep")
+    assert tuned == ["fedavg"] * 2 + ["central"] * 2 + ["local"] * 2
+    assert planned(call_here, tmp_path, *flags, program="sweep") == ["fedavg"] * 2
 
 
 @pytest.mark.parametrize("aggregator", ["robust", "secure"])

@@ -235,6 +235,11 @@ OTHERS = [
     ("sweep", ["--grid=rounds=2", "--final_seeds=1,2"], "--final_seeds=1,2: applies only with"),
     (
         "sweep",
+        ["--grid=rounds=2", "--baselines"],
+        "--baselines=True: applies only with",
+    ),
+    (
+        "sweep",
         ["--grid=rounds=2", "--halving=all"],
         "--halving=all: applies only with --algorithms",
     ),

@@ -40,7 +40,7 @@ from tff_pcdd.training.file_names import SWEEP_TABLE
 _GROUP, _METHODS = "Sweep", "Sweep over methods"
 
 # Flags that only a sweep over methods has.
-_ONLY_METHODS = ("final_seeds", "rungs", "reduction", "halving")
+_ONLY_METHODS = ("baselines", "final_seeds", "rungs", "reduction", "halving")
 
 
 def define(flags: Flags) -> None:
@@ -72,6 +72,14 @@ def define(flags: Flags) -> None:
         None,
         "Names of methods to tune and compare, or all, which means all federated ones; instead of "
         "--algorithm.",
+        _METHODS,
+    )
+    flags.add(
+        bool,
+        "baselines",
+        False,
+        "Also tune, like the others, and compare the methods that are not federated: local (every "
+        "client trains alone) and central (all samples in one place).",
         _METHODS,
     )
     flags.add(
