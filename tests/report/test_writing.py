@@ -275,14 +275,18 @@ def test_compare_makes_a_report_and_ends_with_its_path(tmp_path, monkeypatch, ca
         return "the tables", []
 
     monkeypatch.setitem(vars(studies), "compare", make)
-    folder = tmp_path / "c"
+    folder, further = tmp_path / "c", "More --rounds continue in the same --output_dir."
     assert call(compare, f"--output_dir={folder}") == 0
     assert (folder / "fedavg" / "seed_0" / "report.html").is_file()
+    end = f"all columns: {folder}/comparison.md"
     assert capsys.readouterr().out.splitlines() == [
-        *("the tables", "", f"all columns: {folder}/comparison.md", f"{folder}/report.html")
+        *("the tables", "", further, "", end, f"{folder}/report.html")
     ]
     assert call(compare, f"--output_dir={folder}", "--noreport") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"all columns: {folder}/comparison.md"
+    assert capsys.readouterr().out.splitlines()[-1] == end
+    # Neither for methods whose training depends on the planned rounds, nor where advice says it.
+    assert call(compare, f"--output_dir={folder}", "--algorithms=fedavg,fedproc") == 0
+    assert further not in capsys.readouterr().out
 
 
 def test_the_program(tmp_path, capsys):

@@ -219,6 +219,7 @@ def main(flags: Flags) -> None:
         print(dry_run.compare(configs, output_dir, overwrite=overwrite))
         return
 
+    from tff_pcdd import findings
     from tff_pcdd.studies import compare
 
     tables, failures = compare(
@@ -226,6 +227,10 @@ def main(flags: Flags) -> None:
     )
     page = report.write_automatically(flags, comparison_dir=output_dir)
     print(f"{tables}\n")
+    planned = any(config.planned_by for group in configs.values() for config in group)
+    # Advice has said it already.
+    if not failures and not planned and findings.CONTINUES not in tables:
+        print(f"{findings.CONTINUES}.\n")
     report.print_end(f"all columns: {output_dir}/comparison.md", page)
     if failures:
         number = sum(map(len, configs.values()))

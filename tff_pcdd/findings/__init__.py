@@ -16,6 +16,7 @@ from tff_pcdd.findings.chance import learned, limit_of_chance
 from tff_pcdd.findings.clients import counts, label, listed_losses, loses, of_clients
 from tff_pcdd.findings.evidence import Client, Evidence
 from tff_pcdd.findings.finding import (
+    CONTINUES,
     KEY,
     OR,
     THEN,
@@ -41,6 +42,7 @@ from tff_pcdd.findings.runs import of_run, re_trained_method
 from tff_pcdd.findings.thresholds import FEW_SEEDS, FLAT, LEAST_SAMPLES, SHARE_ADVISED
 
 __all__ = [
+    "CONTINUES",
     "FEW_SEEDS",
     "FLAT",
     "KEY",

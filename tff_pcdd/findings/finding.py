@@ -19,7 +19,8 @@ _TUNE = (
 )
 
 # What a terminal says below advice with another value of a setting, and with another grid.
-_ANEW = "More --rounds continue in the same --output_dir; other settings need a new one."
+CONTINUES = "More --rounds continue in the same --output_dir"
+_ANEW = f"{CONTINUES}; other settings need a new one."
 _GRIDS = (
     "Another --grid continues in the same --output_dir. Several may be given, one for each setting."
 )
