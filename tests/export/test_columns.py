@@ -16,7 +16,8 @@ from tests.data.refusals import refuses
 from tests.export.conftest import untrained
 from tests.markdown_tables import table_rows
 from tff_pcdd import data
-from tff_pcdd.data import encoding
+from tff_pcdd.data import encoding, rows
+from tff_pcdd.errors import DataError
 from tff_pcdd.export import (
     ExportOptions,
     columns,
@@ -543,6 +544,96 @@ def test_predictions_for_what_the_federation_stores():
             # Of both kinds of columns at once, too.
             assert simulation.keras_model() is not None
             assert simulation.predict(federation.test.x[:0]).shape == (0,)
+
+
+@pytest.fixture(scope="module")
+def of_gaps():
+    """A trained simulation of a table with missing values, and the rows of its test part."""
+    rows = with_gaps()
+    federation = data.from_dataframe(
+        rows,
+        features=FAR,
+        categorical_columns="pain,stage",
+        impute="median",
+        missing_markers="-9",
+    )
+    config = ExperimentConfig.from_settings(algorithm="fedavg", model="mlp", local_epochs=2)
+    numbers = [int(name.removeprefix("row ")) for name in federation.test.ids]
+    with Simulation(config, federation) as simulation:
+        simulation.next_round()
+        yield simulation, rows.iloc[numbers]
+
+
+def test_a_data_frame_is_taken_by_the_names_of_its_columns(of_gaps):
+    """In any order, with the missing values, categories and texts that a table may have."""
+    simulation, rows = of_gaps
+    x = simulation.federation.test.x
+    texts = rows.astype(str).replace({"None": "NA"}).replace(r"^-9$", "-9.0", regex=True)
+    texts["self"] = [number.replace(".", ",") for number in texts["self"]]
+    for client in (None, "1"):
+        expected = simulation.predict(x, client)
+        assert len({*expected.tolist()}) == 2
+        for given in (rows, rows[rows.columns[::-1]], texts, {**rows}):
+            np.testing.assert_array_equal(simulation.predict(given, client), expected)
+    np.testing.assert_array_equal(simulation.features(rows), simulation.features(x))
+    assert simulation.predict(rows[:0]).shape == (0,)
+
+
+def test_an_unknown_category_is_taken_for_missing_if_these_are_replaced(of_gaps, caplog):
+    simulation, rows = of_gaps
+    unknown, missing = rows.assign(pain="Dull"), rows.assign(pain=None)
+    expected = simulation.features(missing)
+    caplog.clear()
+    np.testing.assert_array_equal(simulation.features(unknown), expected)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"x, row 0 (and {len(rows) - 1} others): 'Dull' in column 'pain' is a category of no "
+        "training sample, and is taken for missing"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda rows: rows.drop(columns=["self", "pain"]).rename(columns={"time": "tine"}),
+            "x: columns time, self, pain are missing, there are blood pressure, .*, tine, .*; did "
+            r"you mean tine\?",
+        ),
+        (lambda rows: rows.drop(columns="stage"), "x: column stage is missing, there are blood"),
+        (lambda rows: rows.assign(time="now"), "x, row 0: 'now' in column 'time' is not a finite"),
+        (
+            lambda rows: rows[FAR].to_numpy(),
+            r"x has the shape \[16, 7\]; inputs are \[n, 15\] \(time, blood pressure, blood "
+            r"pressure is missing, Größe, self, class and 9 more\); a data frame is taken by",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_used(change, message, of_gaps):
+    simulation, rows = of_gaps
+    with pytest.raises(DataError, match=f"^{message}") as caught:
+        simulation.predict(change(rows))
+    assert "\n" not in str(caught.value) and "categorical_columns" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"pain": ["dull", "Dull"]},
+            "x, row 1: 'Dull' in column 'pain' is a category of no training sample; did you mean "
+            "dull[?]$",
+        ),
+        ({"pain": ["", "dull"]}, "x, row 0: column 'pain' is missing, and the model was trained"),
+        ({"self": [np.nan] * 2}, "x, row 0 [(]and in 1 others[)]: column 'self' is missing, and"),
+    ],
+)
+def test_values_that_nothing_replaces_are_refused(change, message):
+    options = {"features": ["self", "pain"], "categorical_columns": "pain"}
+    known = data.from_dataframe(table(), **options).input_spec.columns
+    given = {"self": [1.0, 2.0], "pain": ["dull", "dull"]}
+    assert rows.cells(rows.frame(given, "x"), known).tolist() == [[1, 0], [2, 0]]
+    with pytest.raises(DataError, match=f"^{message}"):
+        rows.cells(rows.frame(given | change, "x"), known)
 
 
 def test_a_category_may_have_the_name_of_keras_own_token():

@@ -85,11 +85,35 @@ def features(columns: Sequence[Column]) -> list[str]:
     return [name for column in columns for name in column.features]
 
 
+def encode(cells: np.ndarray, columns: Sequence[Column]) -> np.ndarray:
+    """The vectors of cells.
+
+    Args:
+        cells: float64 [n, columns]: numbers, or the codes of categories; NaN where one is missing.
+        columns: how they are encoded.
+
+    Returns:
+        float32 [n, numbers], in the order of `features(columns)`.
+    """
+    blocks = []
+    for index, column in enumerate(columns):
+        values = cells[:, index, None]
+        is_missing = np.isnan(values)
+        if column.categories is None:
+            filled = values if column.fill is None else np.where(is_missing, column.fill, values)
+            blocks.append(filled - column.offset)
+        else:
+            blocks.append(values == np.array(column.codes))
+        if column.has_indicator:
+            blocks.append(is_missing)
+    return np.concatenate([block.astype(np.float32) for block in blocks], axis=1)
+
+
 def decode(x: np.ndarray, columns: Sequence[Column]) -> np.ndarray:
     """Cells that are encoded to given vectors.
 
     Args:
-        x: float32 [n, numbers], as from `sources._cells.Cells.encode`.
+        x: float32 [n, numbers], as from `encode`.
         columns: how they were encoded.
 
     Returns:

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from tff_pcdd.data import partitions, sources
+from tff_pcdd.data import partitions, rows, sources
 from tff_pcdd.data.config import DataConfig
 from tff_pcdd.data.federation import ClientIndices, Federation
 from tff_pcdd.data.input_spec import TEXT, VECTOR
 from tff_pcdd.data.sources import DatasetInfo, DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._arrays import OwnArrays
-from tff_pcdd.data.sources._columns import Columns
-from tff_pcdd.data.sources._names import check_once, column_name, quoted
+from tff_pcdd.data.sources._names import quoted
 from tff_pcdd.data.sources._own import MANY_CLASSES
 from tff_pcdd.data.sources._users import choose_users
 from tff_pcdd.errors import DataError
@@ -117,10 +116,7 @@ def from_dataframe(
         if isinstance(given, Iterable) and not isinstance(given, str):
             settings[option] = quoted(map(str, given))
     source: Any = sources.create("table", **settings)
-    names = {column: column_name(str(column)) for column in table}
-    check_once([names[column] for column in table], "column", name)
-    columns = Columns(name, {names[column]: list(table[column]) for column in table})
-    return source.pool_columns(columns, root, LoadRequest()).federation(name)
+    return source.pool_columns(rows.frame(table, name), root, LoadRequest()).federation(name)
 
 
 def from_folder(data_dir: str | os.PathLike, **options: Any) -> Federation:

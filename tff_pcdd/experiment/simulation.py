@@ -421,11 +421,13 @@ class Simulation:
         """
         return views.make("clients", self)
 
-    def predict(self, x: np.ndarray, client: str | int | None = None) -> np.ndarray:
+    def predict(self, x: Any, client: str | int | None = None) -> np.ndarray:
         """The classes that a model predicts for raw inputs.
 
         Args:
-            x: inputs [n, …] as the federation stores them, such as uint8 images.
+            x: inputs [n, …] as the federation stores them, such as uint8 images. For tables also a
+                data frame, or a mapping from names to values: its columns are found by their
+                names, further ones are ignored, and values are read as in training.
             client: as for `keras_model`, which is called for this: keep its model if you predict
                 more than once.
 
@@ -433,22 +435,24 @@ class Simulation:
             Class numbers, int64 [n].
 
         Raises:
-            DataError: x has another shape.
+            DataError: x has another shape, or lacks a column, or a value cannot be used.
             SettingError: as `keras_model`.
         """
         return views.make("predict", self, x, client)
 
-    def features(self, x: np.ndarray) -> np.ndarray:
+    def features(self, x: Any) -> np.ndarray:
         """What the global model's classifier receives: embeddings of raw inputs.
 
         Args:
-            x: inputs [n, …] as the federation stores them, such as uint8 images.
+            x: inputs [n, …] as the federation stores them, such as uint8 images. For tables also a
+                data frame, or a mapping from names to values: its columns are found by their
+                names, further ones are ignored, and values are read as in training.
 
         Returns:
             Features, float32 [n, d].
 
         Raises:
-            DataError: x has another shape.
+            DataError: x has another shape, or lacks a column, or a value cannot be used.
             SettingError: there is no global model.
         """
         return views.make("features", self, x)

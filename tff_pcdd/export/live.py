@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numbers
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd.data import encoding
+from tff_pcdd import text
+from tff_pcdd.data import encoding, rows
 from tff_pcdd.data.input_spec import IMAGE_FILE
 from tff_pcdd.errors import DataError, SettingError, one_of
 from tff_pcdd.export import keras_file
@@ -36,9 +38,9 @@ def _model(
     return global_model(simulation)
 
 
-def predict(simulation: Simulation, x: np.ndarray, client: str | int | None = None) -> np.ndarray:
+def predict(simulation: Simulation, x: Any, client: str | int | None = None) -> np.ndarray:
     """As `Simulation.predict`."""
-    _check_shape(simulation, x)
+    x = _stored(simulation, x)
     trained = _model(simulation, client)
     if not len(x):
         return np.zeros([0], np.int64)
@@ -53,9 +55,9 @@ def predict(simulation: Simulation, x: np.ndarray, client: str | int | None = No
     return np.concatenate([trained.answer(batch)["class_id"].numpy() for batch in batches])
 
 
-def features(simulation: Simulation, x: np.ndarray) -> np.ndarray:
+def features(simulation: Simulation, x: Any) -> np.ndarray:
     """As `Simulation.features`."""
-    _check_shape(simulation, x)
+    x = _stored(simulation, x)
     spec = simulation.spec
     if not spec.method.has_global_model:
         reason = "has no global model, whose features these would be"
@@ -67,15 +69,26 @@ def features(simulation: Simulation, x: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)[: len(x)]
 
 
-def _check_shape(simulation: Simulation, x: np.ndarray) -> None:
-    """Refuses what is no batch of inputs, which Keras says in many lines."""
+def _stored(simulation: Simulation, x: Any) -> np.ndarray:
+    """Inputs as the federation stores them, to which the rows of a data frame are encoded.
+
+    Refuses what is no batch of inputs, which Keras says in many lines.
+    """
+    columns = simulation.federation.input_spec.columns
+    if columns is not None and rows.is_frame(x):
+        return encoding.encode(rows.cells(rows.frame(x, "x"), columns), columns)
     expected, found = simulation.federation.train.x.shape[1:], np.shape(x)
     # Keras adds a last dimension of 1.
     known = (expected, expected[:-1]) if expected[-1:] == (1,) else (expected,)
     if not found or (found[0] and found[1:] not in known):
         one = "; x[None] is a batch of one" if found in known else ""
         batch = ", ".join(map(str, ("n", *expected)))
-        raise DataError(f"x has the shape {list(found)}; inputs are [{batch}]{one}")
+        meant = ""
+        if columns is not None:
+            meant = f" ({text.listed(encoding.features(columns))}); a data frame is taken by the "
+            meant += "names of its columns"
+        raise DataError(f"x has the shape {list(found)}; inputs are [{batch}]{meant}{one}")
+    return x
 
 
 def _number(simulation: Simulation, client: str | int) -> int:

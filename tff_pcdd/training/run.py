@@ -461,7 +461,7 @@ class Run:
         """As `Simulation.clients`: what the models reach at each client."""
         return self.simulation.clients()
 
-    def predict(self, x: np.ndarray, client: str | int | None = None) -> np.ndarray:
+    def predict(self, x: Any, client: str | int | None = None) -> np.ndarray:
         """As `Simulation.predict`: the classes of raw inputs."""
         return self.simulation.predict(x, client)
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
+from tff_pcdd.data import encoding
 from tff_pcdd.data.encoding import Column
 from tff_pcdd.data.sources._statistics import measure
 from tff_pcdd.data.sources._tasks import texts_hint
@@ -123,20 +124,14 @@ class Cells:
         Returns:
             float32 [n, numbers], in the order of `features(columns)`.
         """
-        blocks = []
+        coded = x.copy()
         for index, column in enumerate(columns):
-            cells = x[:, index, None]
-            is_missing = np.isnan(cells)
-            if column.categories is None:
-                filled = cells if column.fill is None else np.where(is_missing, column.fill, cells)
-                blocks.append(filled - column.offset)
-            else:
-                known = self._positions(index, column)
-                blocks.append(cells == known)
-                is_missing = ~np.isin(cells, known)
-            if column.has_indicator:
-                blocks.append(is_missing)
-        return np.concatenate([block.astype(np.float32) for block in blocks], axis=1)
+            if (names := self.categories[index]) is not None:
+                codes = np.full(len(names), np.nan)
+                codes[self._positions(index, column)] = column.codes
+                there = ~np.isnan(x[:, index])
+                coded[there, index] = codes[x[there, index].astype(int)]
+        return encoding.encode(coded, columns)
 
     def _positions(self, index: int, column: Column) -> list[int]:
         """The positions of a column's categories among those of all samples."""

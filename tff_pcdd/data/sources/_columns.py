@@ -188,7 +188,7 @@ class Columns:
 
         Args:
             name: its name.
-            setting: the setting that names it, for the message.
+            setting: the setting that names it, for the message; empty if none does.
             missing: where a value is missing, bool [n]; NaN takes its place.
 
         Raises:
@@ -211,9 +211,8 @@ class Columns:
         if wrong.any():
             index = int(np.argmax(wrong))
             there = values if missing is None else itertools.compress(values, ~missing)
-            hint = texts_hint(there) or (
-                "write plain numbers; categorical_columns can name a column of texts"
-            )
+            advice = "; categorical_columns can name a column of texts" if setting else ""
+            hint = texts_hint(there) or f"write plain numbers{advice}"
             if isinstance(values[index], list | tuple | dict | np.ndarray):
                 hint = "make a column of each number, or save the vectors as x of an .npz file"
             raise DataError(

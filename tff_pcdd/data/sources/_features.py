@@ -133,7 +133,7 @@ class Features:
         """The values of an input, with decimal points; true and false are numbers 1 and 0."""
         if name in self.categorical:
             return self.columns.categories(name, "categorical_columns")
-        return _with_markers(self.columns.plain_numbers(name, "feature_columns"), self.markers)
+        return with_markers(self.columns.plain_numbers(name, "feature_columns"), self.markers)
 
     def _lacking(self, name: str) -> np.ndarray:
         """Where the value of an input is missing, bool [n]; refused if nothing replaces it.
@@ -265,7 +265,7 @@ def as_number(text: str) -> str:
     return str(int(number)) if number.is_integer() else str(number)
 
 
-def _with_markers(values: Sequence[Any], markers: Sequence[str]) -> Sequence[Any]:
+def with_markers(values: Sequence[Any], markers: Sequence[str]) -> Sequence[Any]:
     """Values of a column of numbers, in which a marker takes the place of those equal in float32.
 
     Exported models compare numbers in float32, and columns of float32 hold 9.9 as 9.899999618….
