@@ -636,6 +636,11 @@ def test_values_that_nothing_replaces_are_refused(change, message):
         rows.cells(rows.frame(given | change, "x"), known)
 
 
+def test_a_table_in_the_place_of_a_federation_is_refused():
+    with refuses("federation", "must be a Federation, such as from_dataframe", "DataFrame"):
+        Simulation(ExperimentConfig(), table())
+
+
 def test_a_category_may_have_the_name_of_keras_own_token():
     column = encoding.Column("ward", ("[UNK]", "a", "b"), missing=("?",))
     texts = tf.constant(["a", " b", "[UNK]", "c", "?"])

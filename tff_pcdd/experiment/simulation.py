@@ -93,6 +93,9 @@ class Simulation:
         if federation is None:
             config.check_data()
             federation = config.data.build()
+        if not isinstance(federation, data.Federation):
+            reason = "must be a Federation, such as from_dataframe and from_arrays make"
+            raise SettingError("federation", type(federation).__name__, reason)
         self.federation = federation
         num_clients = self.federation.num_clients
         empty = self.federation.clients_without_train
