@@ -556,7 +556,7 @@ COLUMNS = (
         "refused",
         visits(),
         inputs,
-        "feature_columns=pulse,hours,pulse: 'pulse' occurs twice",
+        "=pulse,hours,pulse: 'pulse' occurs twice",
         features="pulse,hours,pulse",
     ),
     of_table(

@@ -356,18 +356,18 @@ def test_columns_that_cannot_be_encoded(gaps):
     with pytest.raises(DataError, match="'id' has 1200 categories, more than 1000; leave it out"):
         data.from_dataframe(many, features=["id"], categorical_columns="id", impute="median")
     for setting, options, reason in (
-        ("impute", {"impute": "median"}, "needs feature_columns"),
-        ("categorical_columns", {"categorical_columns": "pain"}, "needs feature_columns"),
+        ("impute", {"impute": "median"}, "needs features"),
+        ("categorical_columns", {"categorical_columns": "pain"}, "needs features"),
         ("impute", {"impute": "guess", "features": "pulse"}, "choose one of median, mean"),
         (
             "categorical_columns",
             {"features": "pulse", "categorical_columns": "pain"},
-            "'pain' is not one of feature_columns",
+            "'pain' is not one of features",
         ),
         (
             "categorical_columns",
             {"features": "all", "categorical_columns": "label"},
-            "'label' is not one of feature_columns",
+            "'label' is not one of features",
         ),
     ):
         with refuses(setting, reason):

@@ -84,7 +84,8 @@ def test_names_with_commas_and_quotes(table, tmp_path):
 def test_settings_that_are_no_names_are_refused(text, table):
     with pytest.raises((DataError, SettingError)) as caught:
         data.from_dataframe(table, features=text)
-    assert "feature_columns" in str(caught.value)
+    assert re.search(r"\bfeatures\b", str(caught.value))
+    assert "feature_columns" not in str(caught.value)
 
 
 # Separators and decimal commas.

@@ -7,10 +7,11 @@ for testing, class by class.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from tff_pcdd.data.sources._arrays import OwnArrays
 from tff_pcdd.data.sources._names import quoted
 from tff_pcdd.data.sources._own import MANY_CLASSES
 from tff_pcdd.data.sources._users import choose_users
-from tff_pcdd.errors import DataError
+from tff_pcdd.errors import DataError, SettingError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +116,24 @@ def from_dataframe(
         given = settings.get(option)
         if isinstance(given, Iterable) and not isinstance(given, str):
             settings[option] = quoted(map(str, given))
-    source: Any = sources.create("table", **settings)
-    return source.pool_columns(rows.frame(table, name), root, LoadRequest()).federation(name)
+    with _as_arguments():
+        source: Any = sources.create("table", **settings)
+        return source.pool_columns(rows.frame(table, name), root, LoadRequest()).federation(name)
+
+
+@contextlib.contextmanager
+def _as_arguments() -> Iterator[None]:
+    """Has errors name the argument `features` and not the setting that it becomes."""
+
+    def named(text: str) -> str:
+        return text.replace("feature_columns", "features")
+
+    try:
+        yield
+    except SettingError as error:
+        raise SettingError(named(error.setting), error.value, named(error.reason)) from None
+    except DataError as error:
+        raise DataError(named(str(error))) from None
 
 
 def from_folder(data_dir: str | os.PathLike, **options: Any) -> Federation:
