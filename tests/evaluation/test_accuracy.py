@@ -116,3 +116,12 @@ def test_the_interval_of_a_difference_is_newcombes(own, other, samples):
         (difference - 100 * below, difference + 100 * above),
         atol=1e-5,
     )
+
+
+@pytest.mark.parametrize(("accuracy", "samples"), [(80.0, 100), (100.0, 20), (0.0, 1), (55, 359)])
+def test_the_interval_of_an_accuracy_is_wilsons(accuracy, samples):
+    """Its bounds solve (p - share)² = z² share (1 - share) / n."""
+    z, p = 1.959964, accuracy / 100
+    roots = np.real(np.roots([1 + z * z / samples, -(2 * p + z * z / samples), p * p]))
+    bounds = evaluation.accuracy_bounds(accuracy, samples)
+    np.testing.assert_allclose(bounds, 100 * np.sort(roots), atol=1e-5)

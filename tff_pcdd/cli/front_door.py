@@ -23,6 +23,7 @@ PROGRAMS = (
     "sweep",
     "evaluate",
     "export",
+    "predict",
     "report",
     "runs",
     "partition",

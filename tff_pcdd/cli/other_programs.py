@@ -25,7 +25,7 @@ def having(name: str) -> list[str]:
 
     Example:
         >>> having("export_dir"), having("no_such_flag")
-        (['tasks.export'], [])
+        (['tasks.export', 'tasks.predict'], [])
     """
     names = {name, name.removeprefix("no")}
     return [f"tasks.{program}" for program, found in flags() if names & {*found.names()}]

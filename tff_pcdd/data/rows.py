@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tff_pcdd.data import sources
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.encoding import Column
+from tff_pcdd.data.sources import _pillow
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._features import with_markers
-from tff_pcdd.data.sources._names import as_names, check_once, column_name, is_missing
+from tff_pcdd.data.sources._table_images import listed_paths
+from tff_pcdd.data.sources._names import as_names, check_once, column_name, in_order, is_missing
+from tff_pcdd.data.sources._places import check_file
+from tff_pcdd.data.sources._table_folder import check_tables, read_tables
 from tff_pcdd.errors import DataError, nearest, question
+from tff_pcdd.text import plural
 
 
 def is_frame(table: Any) -> bool:
@@ -34,6 +42,108 @@ def frame(table: Any, place: str) -> Columns:
     names = {column: column_name(str(column)) for column in table}
     check_once([names[column] for column in table], "column", place)
     return Columns(place, {names[column]: list(table[column]) for column in table})
+
+
+def read(path: pathlib.Path, site_column: str | None) -> Columns:
+    """The table in a file, or in a folder of files.
+
+    Args:
+        path: the path, given as data_dir.
+        site_column: the column of the sites; in a folder of files without it, each file is a site.
+            None if sites do not matter.
+
+    Raises:
+        DataError: if it is no table, cannot be read, or has no rows.
+    """
+    check_tables(path, "table")
+    return read_tables(path, site_column, "none")
+
+
+def images_in(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The images in a folder and in all folders below it, by the ends of their names, in order.
+
+    Hidden ones are left out, as in training.
+
+    Raises:
+        DataError: if there are none, or one is no file, or a link that leads elsewhere.
+    """
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if _pillow.is_image(path.name)
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    if not found:
+        raise DataError(f"{folder}: holds no images")
+    for path in found:
+        check_file(path, within=folder)
+    return found
+
+
+def listed_images(table: Columns, path: pathlib.Path, column: str) -> list[pathlib.Path]:
+    """The image file of each row of a table.
+
+    Args:
+        table: the table.
+        path: the file of the table, relative to whose folder the images are named.
+        column: the column of the image files.
+
+    Raises:
+        DataError: if there is no such column, or a file does not exist.
+    """
+    source: Any = sources.create("table", data_dir=str(path), path_column=column)
+    table.values(column, "path_column")
+    names = listed_paths(table, column, None, path.parent)
+    found = source.existing_files(names, path, path.parent)
+    return [pathlib.Path(os.fsdecode(name)) for name in found]
+
+
+def names(table: Columns, column: str, what: str) -> list[str]:
+    """The name in each row of a column of labels or sites; empty where it is missing.
+
+    Args:
+        table: the table.
+        column: the column.
+        what: "label" or "site", for messages.
+
+    Raises:
+        DataError: if there is no such column, or a value is no name.
+    """
+    values = table.categories(column, f"{what}_column")
+    there = [index for index, value in enumerate(values) if not is_missing(value)]
+    rows = [table.rows[index] for index in there]
+    found = [""] * len(values)
+    named = as_names([values[index] for index in there], what, table.place, rows)
+    for index, name in zip(there, named, strict=True):
+        found[index] = name
+    return found
+
+
+def check_labels(table: Columns, labels: Sequence[str], class_names: Sequence[str]) -> None:
+    """Warns of labels that are no class of the model, and therefore count as wrong.
+
+    Args:
+        table: the table.
+        labels: the labels, from `names`.
+        class_names: the classes of the model.
+
+    Raises:
+        DataError: if no label is a class of the model.
+    """
+    known = {*class_names}
+    unknown = [row for row, label in enumerate(labels) if label and label not in known]
+    if known.isdisjoint(labels):
+        found = in_order(filter(None, labels))
+        raise DataError(
+            f"{table.place}: no label is a class of the model, which are "
+            f"{listed('class', class_names)}; there are {', '.join(found[:6]) or 'no labels'}"
+        )
+    if unknown:
+        first = unknown[0]
+        warn(
+            f"{table.place}, row {table.rows[first]}: the label {labels[first]!r:.40} is no class "
+            f"of the model; the answers to {plural(len(unknown), 'such row')} count as wrong"
+        )
 
 
 def cells(table: Columns, known: Sequence[Column]) -> np.ndarray:
@@ -81,7 +191,7 @@ def _categories(table: Columns, column: Column) -> np.ndarray:
         bool,
     )
     _check_missing(table, column, lacking)
-    there = np.flatnonzero(~lacking)
+    there = np.flatnonzero(~lacking).tolist()
     rows = [table.rows[index] for index in there]
     what = f"category of column {column.name!r}"
     names = as_names([values[index] for index in there], what, table.place, rows)

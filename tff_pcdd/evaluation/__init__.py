@@ -2,6 +2,7 @@
 
 from tff_pcdd.evaluation.accuracy import (
     accuracy,
+    accuracy_bounds,
     accuracy_interval,
     balanced_accuracy,
     group_accuracy,
@@ -12,6 +13,7 @@ from tff_pcdd.evaluation.confusion import confusion_matrix
 
 __all__ = [
     "accuracy",
+    "accuracy_bounds",
     "accuracy_interval",
     "balanced_accuracy",
     "confusion_matrix",

@@ -102,6 +102,24 @@ def personal_group_accuracy(
     return means
 
 
+def accuracy_bounds(accuracy: float, samples: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of an accuracy, given the number of test samples.
+
+    Args:
+        accuracy: in percent.
+        samples: number of test samples, at least 1.
+
+    Returns:
+        The least and the greatest accuracy, in percent.
+
+    Example:
+        >>> [round(bound, 1) for bound in accuracy_bounds(80.0, 100)]
+        [71.1, 86.7]
+    """
+    low, high = _wilson(accuracy / 100, samples)
+    return 100 * low, 100 * high
+
+
 # The quantile of the normal distribution for intervals of 95 %.
 _QUANTILE = 1.959964
 

@@ -27,6 +27,7 @@ import numpy as np
 from tff_pcdd import files
 from tff_pcdd.data import Federation, InputSpec
 from tff_pcdd.data.encoding import Column
+from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.export.slugs import without_accents
 
 FILE = "columns.json"
@@ -108,6 +109,33 @@ def ranges(federation: Federation) -> dict[str, tuple[np.float32, np.float32]]:
             found[column.name] = x[:, start].min(), x[:, start].max()
         start += len(column.features)
     return found
+
+
+def read(directory: Path) -> list[Column] | None:
+    """The columns as columns.json of a model states them; None if there is no such file.
+
+    What the model does with their values is only in the model: offsets, indicators, replacements.
+
+    Raises:
+        DamagedFileError: the file is damaged.
+    """
+    path = directory / FILE
+    try:
+        return [
+            Column(
+                str(of["name"]),
+                tuple(str(category["name"]) for category in of["categories"])
+                if of["type"] == "category"
+                else None,
+                fill=0.0 if of["may_be_missing"] else None,
+                missing=tuple(map(str, of["missing_values"])),
+            )
+            for of in files.read_json(path)["columns"]
+        ]
+    except FileNotFoundError:
+        return None
+    except (LookupError, TypeError) as error:
+        raise DamagedFileError(f"{path} is damaged") from error
 
 
 def write(spec: InputSpec, directory: Path) -> None:

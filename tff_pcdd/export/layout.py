@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd import files
-from tff_pcdd.errors import SettingError, WriteError, shown
+from tff_pcdd.errors import SettingError, WriteError, one_of, shown
 from tff_pcdd.export.slugs import slugs
 
 MODELS_CONFIG = "models.config"
@@ -236,6 +236,47 @@ class ExportDirectory:
         if kept or sites.exists():
             files.write_text(sites, json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
         files.write_text(self._root / MODELS_CONFIG, _models_config(folders, kept))
+
+
+def find(root: str | os.PathLike, name: str, version: int | None = None) -> Path:
+    """The directory of a SavedModel of an export.
+
+    Args:
+        root: the directory of the export.
+        name: the name of the model, as in models.config, or the id of its client, also in short.
+        version: the version of the model; by default the newest.
+
+    Raises:
+        SettingError: there is no such export, model or version.
+    """
+    folders: dict[str, list[int]] = {}
+    # Not in all folders below: a directory that was named by mistake may hold a whole disk.
+    for pattern in (f"{GLOBAL}/*/saved_model.pb", f"{_PERSONAL}/*/*/saved_model.pb"):
+        for path in sorted(Path(root).glob(pattern)):
+            if path.parent.name.isdecimal():
+                folder = path.parent.parent.relative_to(root).as_posix()
+                folders.setdefault(folder, []).append(int(path.parent.name))
+    if not folders:
+        reason = "holds no SavedModels; tasks.export writes them (format=saved_model)"
+        raise SettingError(_SETTING, str(root), reason)
+    sites = _read(Path(root) / SITES)
+    clients = {
+        str(sites.get(model_name(folder), folder.removeprefix(f"{_PERSONAL}/"))): folder
+        for folder in folders
+    }
+    known = {folder.removeprefix(f"{_PERSONAL}/"): folder for folder in folders}
+    known |= {model_name(folder): folder for folder in folders} | clients
+    if GLOBAL in folders:
+        known[GLOBAL] = GLOBAL
+    if name not in known:
+        raise SettingError("model_name", name, one_of(name, clients))
+    folder = known[name]
+    versions = folders[folder]
+    version = max(versions) if version is None else version
+    if version not in versions:
+        reason = f"choose one of {', '.join(map(str, sorted(versions)))}"
+        raise SettingError("model_version", version, f"{folder} has no such version; {reason}")
+    return Path(root, folder, str(version))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -64,8 +64,27 @@ def table_files(path: pathlib.Path) -> list[pathlib.Path]:
     )
 
 
-def read_folder(
-    folder: pathlib.Path, site_column: str | None, split_column: str | None = None
+def read_tables(
+    path: pathlib.Path, site_column: str | None, split_column: str | None = None
+) -> Columns:
+    """The columns of a table, or of all tables in a folder.
+
+    Args:
+        path: what `check_tables` has checked.
+        site_column, split_column: as for `_read_folder`.
+
+    Raises:
+        DataError: as `_read_folder`, or if there are no rows.
+    """
+    is_folder = path.is_dir()
+    columns = _read_folder(path, site_column, split_column) if is_folder else read_file(path)
+    if not len(columns.rows):
+        raise DataError(f"{path}: the table is empty")
+    return columns
+
+
+def _read_folder(
+    folder: pathlib.Path, site_column: str | None, split_column: str | None
 ) -> Columns:
     """The columns of all tables in a folder.
 

@@ -48,8 +48,7 @@ from tff_pcdd.data.sources._own import (
     check_parts,
     part_of,
 )
-from tff_pcdd.data.sources._table_files import read_file
-from tff_pcdd.data.sources._table_folder import check_tables, read_folder, table_files
+from tff_pcdd.data.sources._table_folder import check_tables, read_tables, table_files
 from tff_pcdd.data.sources._table_images import listed_paths, stored_images, values_of_images
 from tff_pcdd.data.sources._tasks import refuse_boxes, refuse_several
 from tff_pcdd.errors import DataError, SettingError, nearest, question
@@ -200,13 +199,8 @@ class Table(OwnImages, MissingValues):
     def load(self, request: LoadRequest) -> PooledData:
         self.check()
         folder = self.path if self.path.is_dir() else self.path.parent
-        if folder == self.path:
-            site_column = self.site_column if self.has_users else None
-            columns = read_folder(folder, site_column, self.split_column)
-        else:
-            columns = read_file(self.path)
-        if not len(columns.rows):
-            raise DataError(f"{self.path}: the table is empty")
+        site_column = self.site_column if self.has_users else None
+        columns = read_tables(self.path, site_column, self.split_column)
         return self.pool_columns(columns, folder, request)
 
     def pool_columns(

@@ -1,0 +1,98 @@
+"""Answers of an exported model for rows of a table, or for image files, in batches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tff_pcdd import files
+from tff_pcdd.errors import DamagedFileError, DataError
+
+# Rows and images that are answered at a time.
+_ROWS, _IMAGES = 4096, 64
+
+# The most bytes of an image file.
+_MOST_BYTES = 2**30
+
+# What surrounds the reasons of the model itself.
+_ASSERTION = re.compile(r"assertion failed: \[image_bytes: (.*)\]")
+
+_OF_STORED, _OF_FILES = "serving_default", "serving_bytes"
+
+Answers = dict[str, np.ndarray]
+
+
+class ServedModel:
+    """A SavedModel that `tasks.export` has written.
+
+    Args:
+        directory: the directory of a version.
+
+    Attributes:
+        class_names: the names of the classes, in their order.
+
+    Raises:
+        DamagedFileError: it cannot be loaded.
+    """
+
+    def __init__(self, directory: Path):
+        self._directory = directory
+        try:
+            # Signatures do not keep their variables alive, but the model does.
+            self._model = tf.saved_model.load(str(directory))
+            signature = self._model.signatures[_OF_STORED]
+            # Of all constants, only the names of the classes are made outside of the graph.
+            (names,) = (each for each in signature.captured_inputs if each.dtype == tf.string)
+        except (OSError, LookupError, ValueError, AssertionError, tf.errors.OpError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise DamagedFileError(f"{directory} cannot be loaded: {reason}") from error
+        self.class_names = [name.decode() for name in names.numpy().tolist()]
+
+    def of_cells(self, cells: np.ndarray) -> Iterator[Answers]:
+        """The answers to rows of a table, from `rows.cells`, in batches."""
+        signature = self._model.signatures[_OF_STORED]
+        ((name, spec),) = signature.structured_input_signature[1].items()
+        for start in range(0, len(cells), _ROWS):
+            batch = tf.constant(cells[start : start + _ROWS], spec.dtype)
+            yield _arrays(signature(**{name: batch}))
+
+    def of_images(self, paths: Sequence[Path]) -> Iterator[Answers]:
+        """The answers to image files, in batches.
+
+        Raises:
+            DataError: the model takes no image files, or one of them is not read; names it.
+        """
+        if _OF_FILES not in self._model.signatures:
+            inputs = self._model.signatures[_OF_STORED].structured_input_signature[1]
+            raise DataError(f"{self._directory} takes {', '.join(inputs)}, and no image files")
+        signature = self._model.signatures[_OF_FILES]
+        for start in range(0, len(paths), _IMAGES):
+            batch = paths[start : start + _IMAGES]
+            contents = [files.read_bytes(path, _MOST_BYTES) for path in batch]
+            try:
+                yield _arrays(signature(image_bytes=tf.constant(contents)))
+            except tf.errors.InvalidArgumentError as error:
+                for path, content in zip(batch, contents, strict=True):
+                    try:
+                        signature(image_bytes=tf.constant([content]))
+                    except tf.errors.InvalidArgumentError as own:
+                        reason = own.message.partition("\n\t [[")[0].rpartition("\n")[2]
+                        reason = _ASSERTION.sub(r"\1", reason).rstrip(".")
+                        raise DataError(f"{path}: {reason}") from error
+                raise
+
+
+def _arrays(answers: Mapping[str, tf.Tensor]) -> Answers:
+    """The outputs of a signature.
+
+    Raises:
+        DataError: they are not finite.
+    """
+    found = {name: values.numpy() for name, values in answers.items()}
+    if not np.isfinite(found["probabilities"]).all():
+        raise DataError("the answers of the model are not finite; its training has diverged")
+    return found
