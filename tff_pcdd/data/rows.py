@@ -16,10 +16,10 @@ from tff_pcdd.data.encoding import Column
 from tff_pcdd.data.sources import _pillow
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._features import with_markers
-from tff_pcdd.data.sources._table_images import listed_paths
 from tff_pcdd.data.sources._names import as_names, check_once, column_name, in_order, is_missing
 from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.data.sources._table_folder import check_tables, read_tables
+from tff_pcdd.data.sources._table_images import listed_paths
 from tff_pcdd.errors import DataError, nearest, question
 from tff_pcdd.text import plural
 
