@@ -388,7 +388,7 @@ def test_the_check_of_settings_in_a_process(caplog):
     in_vain = ExperimentConfig.from_settings(bn="personal", warmup_rounds=99)
     planning._warn.cache_clear()
     with refuses("projection_dim", ""):
-        run_process.check(None, [CONFIGS[0], in_vain, narrow])
+        run_process.check(None, [CONFIGS[0], in_vain, narrow], RunOptions())
     assert [text.split(":")[0] for text in caplog.messages] == [
         "warmup_rounds=99",
         "bn=personal",
