@@ -61,12 +61,14 @@ def test_commands_have_settings_that_fit_together(name, flags, call_here, tmp_pa
         if flag in flags and importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
     flags = shlex.split(flags.replace("$HOME", str(tmp_path)).replace("=runs/", f"={tmp_path}/"))
-    if name not in ("export", "partition"):
+    if name not in ("export", "partition", "predict"):
         flags.append("--dry_run")
     status, out, err = call_here(name, *flags)
     # All that is wrong with these is that nothing was trained, and that there is no such folder.
     if name == "export":
         assert (status, "holds no run: there is no config.json" in err) == (2, True)
+    elif name == "predict":
+        assert (status, "--export_dir=exported: " in err) == (2, True)
     elif "--data_dir=PATH" in flags:
         assert (status, "is not a directory" in err) == (2, True)
     else:
@@ -76,7 +78,7 @@ def test_commands_have_settings_that_fit_together(name, flags, call_here, tmp_pa
 
 def test_all_programs_that_they_have_commands_for_are_covered():
     programs = {command.values[0] for command in COMMANDS}
-    assert programs == {"compare", "export", "partition", "sweep", "train"}
+    assert programs == {"compare", "export", "partition", "predict", "sweep", "train"}
     assert TEXT.count(".venv/bin/python -m tasks.") == len(commands("README.md"))
 
 
