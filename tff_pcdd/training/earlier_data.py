@@ -11,15 +11,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import files
 from tff_pcdd.data import read_files
 from tff_pcdd.data.checks import warned_before
 from tff_pcdd.data.digest import data_digest
 from tff_pcdd.data.sources import DataSource
-from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.training import manifests
-from tff_pcdd.training.file_names import CONFIG
 from tff_pcdd.training.manifests import Manifest
 
 _logger = logging.getLogger(__name__)
@@ -42,7 +40,7 @@ def warn_of_results(directory: Path, config: ExperimentConfig) -> None:
     """
     source = config.data.source
     found = read_files.listing(source)
-    changed = _changes(_manifest(directory), found) if found else ""
+    changed = _changes(manifests.newest_of(directory), found) if found else ""
     if changed and (_place(source), changed) not in _said:
         _said.add((_place(source), changed))
         _logger.warning(
@@ -80,7 +78,7 @@ def refuse_mixture(
         if repr(source) not in listings:
             listings[repr(source)] = read_files.listing(source)
         found = listings[repr(source)]
-        manifest = _manifest(directory) if found else None
+        manifest = manifests.newest_of(directory) if found else None
         changed = _changes(manifest, found)
         if manifest is None or not changed:
             continue
@@ -110,11 +108,3 @@ def _place(source: DataSource) -> str:
 def _changes(manifest: Manifest | None, found: Any) -> str:
     recorded = "" if manifest is None else manifest.run.get(KEY, "")
     return read_files.changes(recorded, found)
-
-
-def _manifest(directory: Path) -> Manifest | None:
-    """The manifest of the newest intact checkpoint of a run; None if there is none."""
-    try:
-        return manifests.newest_intact(directory, files.read_json(directory / CONFIG))
-    except (OSError, DamagedFileError):
-        return None

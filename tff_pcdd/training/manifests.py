@@ -20,7 +20,7 @@ from tff_pcdd.data import sources
 from tff_pcdd.errors import DamagedFileError, DataError, shown
 from tff_pcdd.experiment.config import without_implied
 from tff_pcdd.experiment.history import History
-from tff_pcdd.training.file_names import CHECKPOINTS
+from tff_pcdd.training.file_names import CHECKPOINTS, CONFIG
 
 # Entries of config.json that do not tell whether a checkpoint belongs to a run: the places of the
 # data and of the run whose weights it started from, the number of rounds, to which some may be
@@ -235,6 +235,14 @@ def newest_intact(directory: Path, settings: Mapping[str, Any]) -> Manifest | No
         if manifest.run.get("settings") == digest:
             return manifest
     return None
+
+
+def newest_of(directory: Path) -> Manifest | None:
+    """The newest intact manifest of the run in a directory; None also without its config.json."""
+    try:
+        return newest_intact(directory, files.read_json(directory / CONFIG))
+    except (OSError, DamagedFileError):
+        return None
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:

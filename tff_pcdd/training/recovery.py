@@ -16,7 +16,7 @@ from tff_pcdd.errors import DamagedFileError, DataError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.history import History, csv_text
 from tff_pcdd.training import manifests
-from tff_pcdd.training.file_names import CHECKPOINTS, CONFIG, METRICS, SUMMARY, answer_files
+from tff_pcdd.training.file_names import CHECKPOINTS, METRICS, SUMMARY, answer_files
 from tff_pcdd.training.manifests import Manifest
 from tff_pcdd.training.run_directory import (
     check_entries,
@@ -35,11 +35,7 @@ def recorded(directory: Path) -> Manifest | None:
         DamagedFileError: neither metrics.csv nor summary.json agrees with it, so the checkpoint may
             belong to another run.
     """
-    try:
-        settings = files.read_json(directory / CONFIG)
-    except (OSError, DamagedFileError):
-        return None
-    record = manifests.newest_intact(directory, settings)
+    record = manifests.newest_of(directory)
     if (
         record is not None
         and record.summary is not None

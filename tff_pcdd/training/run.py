@@ -138,13 +138,10 @@ class Run:
         self.history = self._new_history()
         self.last_round = config.training.rounds
         self._data = data_digest(self.simulation.federation)
-        known = {"data": self._data, "meaning": meaning_digest(self.simulation.federation)}
-        if recorded := read_files.record(self.simulation.federation.read_files):
-            known[earlier_data.KEY] = recorded
         self._checkpoints = CheckpointManager(
             self.directory / CHECKPOINTS,
             options.keep_checkpoints,
-            known,
+            {"data": self._data, "meaning": meaning_digest(self.simulation.federation)},
             functools.partial(earlier_data.describe, config.data.source),
         )
         self._identify()
@@ -154,6 +151,11 @@ class Run:
         """Tells the checkpoints by which settings those of this run are known."""
         settings = run_directory.settings_of(self.directory, self.config)
         self._checkpoints.identify(settings=manifests.settings_digest(settings))
+
+    def _record_files(self) -> None:
+        """Tells the checkpoints which files the data were read from, whose contents are hashed."""
+        if recorded := read_files.record(self.simulation.federation.read_files):
+            self._checkpoints.identify(**{earlier_data.KEY: recorded})
 
     def _new_history(self) -> History:
         names = self.diagnostics.columns() if self.diagnostics else ()
@@ -297,6 +299,7 @@ class Run:
         row = self.history.append({"round": self.simulation.round, **values})
         self.last_round = self.simulation.round
         CsvLog().on_start(self)
+        self._record_files()
         SaveCheckpoints(self._checkpoints, every=1).on_round(self, row)
         return self._finish()
 
@@ -305,6 +308,7 @@ class Run:
         files.remove_leftovers(self.directory, "**/.*.tmp", alone=True)
         # Again, because the directory may have changed.
         self._identify()
+        self._record_files()
         self._prepare_more_rounds()
         resumed = bool(self._checkpoints.rounds())
         if not resumed and not is_fresh:
