@@ -390,22 +390,20 @@ def test_a_point_that_lacks_a_seed_is_no_tie(tmp_path):
     assert "The chosen client_learning_rate=0.1 is the largest value of the grid" in shown
 
 
-def test_baselines_have_no_highest_accuracy(tmp_path):
-    """The best point of FedGELA has 61 %; as `local`, it leaves FedAvg's with 60 %."""
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        # As `local`, FedGELA leaves the highest accuracy to FedAvg.
+        ("fedgela,", "local,", "fedavg. 60.0 % with "),
+        (",61,", ",60,", "fedavg, fedgela. 60.0 % with each of these 2 methods."),
+    ],
+)
+def test_methods_with_the_highest_accuracy_are_named(tmp_path, old, new, expected):
+    """The best points of FedAvg and FedGELA have 60 and 61 %."""
     make_method_sweep(tmp_path)
     path = tmp_path / "sweep.csv"
-    path.write_text(path.read_text().replace("fedgela,", "local,"))
-    shown = " ".join(page(sweep_dir=tmp_path).texts)
-    assert "Highest VA: fedavg. 60.0 % with " in shown
-
-
-def test_methods_with_the_same_score_are_named(tmp_path):
-    make_method_sweep(tmp_path)
-    path = tmp_path / "sweep.csv"
-    # The best points have 60 and 61 %.
-    path.write_text(path.read_text().replace(",61,", ",60,"))
-    shown = " ".join(page(sweep_dir=tmp_path).texts)
-    assert "Highest VA: fedavg, fedgela. 60.0 % with each of these 2 methods." in shown
+    path.write_text(path.read_text().replace(old, new))
+    assert f"Highest VA: {expected}" in " ".join(page(sweep_dir=tmp_path).texts)
 
 
 @pytest.mark.parametrize("make", [make_sweep, make_method_sweep])
