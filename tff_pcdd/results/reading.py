@@ -30,13 +30,13 @@ T = TypeVar("T")
 class Directory:
     """The files of a run or a comparison.
 
-    Args:
+    What reads a file raises a FileNotFoundError if there is none, and a DamagedFileError if it is
+    damaged, too large, no regular file, or a link that leads out of the directory.
+
+    Attributes:
         path: the directory.
         compared: whether measurements are compared with their copies in checkpoints, which takes
             as long as reading the checkpoints.
-
-    Attributes:
-        path, compared: as given.
         problems: for each file that could not be read, one line that says why.
     """
 
@@ -69,12 +69,7 @@ class Directory:
         return [line for name, line in self.problems.items() if line != f"there is no {name}"]
 
     def locate(self, name: str) -> Path:
-        """The path of a regular file in the directory.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            DamagedFileError: it is something else, or a link that leads out of the directory.
-        """
+        """The path of a regular file in the directory."""
         path = self.path / name
         if not path.exists() and not path.is_symlink():
             raise FileNotFoundError(path)
@@ -85,12 +80,7 @@ class Directory:
         return path
 
     def text(self, name: str) -> str:
-        """The content of a text file.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            DamagedFileError: it cannot be read as text, or is too large.
-        """
+        """The content of a text file."""
         path = self.locate(name)
         try:
             return files.read_bytes(path).decode()
@@ -111,21 +101,11 @@ class Directory:
             raise DamagedFileError(f"{self.path / name} is damaged ({reason})") from None
 
     def json(self, name: str) -> dict[str, Any]:
-        """A JSON object.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            DamagedFileError: it is damaged.
-        """
+        """A JSON object."""
         return files.read_json(self.locate(name), files.MOST_TEXT)
 
     def table(self, name: str) -> tuple[list[str], list[list[str]]]:
-        """The header and the rows of a csv file; an incomplete last line is ignored.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            DamagedFileError: it is damaged.
-        """
+        """The header and the rows of a csv file; an incomplete last line is ignored."""
         text = self.text(name)
         lines = csv.reader(io.StringIO(text[: text.rfind("\n") + 1]), strict=True)
         try:
@@ -144,7 +124,7 @@ class Directory:
         return header, rows
 
     def rows(self, name: str) -> list[dict[str, str]]:
-        """The rows of a csv file by column; errors as of `table`."""
+        """The rows of a csv file by column."""
         header, lines = self.table(name)
         return [dict(zip(header, line, strict=True)) for line in lines]
 
@@ -153,21 +133,12 @@ class Directory:
 
         Args:
             folder: the directory of the run, below this one.
-
-        Raises:
-            FileNotFoundError: there are none.
-            DamagedFileError: they are damaged, and there is no copy.
         """
         path = self.locate(f"{folder}/{METRICS}" if folder else METRICS)
         return read_history(path.parent) if self.compared else History.read(path)
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        """The arrays of an npz file.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            DamagedFileError: it is damaged, or too large when it is unpacked.
-        """
+        """The arrays of an npz file."""
         path = self.locate(name)
         try:
             with zipfile.ZipFile(path) as archive:
