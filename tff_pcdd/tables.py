@@ -6,7 +6,7 @@ import re
 import statistics
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from tff_pcdd.text import NO_VALUE, cut, signed
 WIDTH = 80
 # Accuracies in percent that differ by less are equal.
 _ROUNDING = 1e-6
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -102,6 +105,19 @@ def differences(own: Mapping[Any, float], others: Mapping[Any, float]) -> list[f
         others: the values that are subtracted; seeds that one of the two lacks are left out.
     """
     return [value - others[seed] for seed, value in own.items() if seed in others]
+
+
+def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
+    """The values of each key, both in the order of the pairs.
+
+    Example:
+        >>> grouped([("a", 1), ("b", 2), ("a", 3)])
+        {'a': [1, 3], 'b': [2]}
+    """
+    groups: dict[_Key, list[_Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def is_equal(own: float, other: float) -> bool:

@@ -203,9 +203,7 @@ def _accuracies(
 ) -> Iterator[str]:
     """The accuracies with their intervals, of all rows that have labels, and of each site."""
     known = [row for row, label in enumerate(labels) if label]
-    by_site: dict[str, list[int]] = {}
-    for row in known if sites else ():
-        by_site.setdefault(sites[row], []).append(row)
+    by_site = tables.grouped((sites[row], row) for row in known) if sites else {}
     groups = [("", known)] * bool(labels)
     groups += [
         (f"{text.name_of(site) if site else 'no site'}: ", by_site[site])

@@ -48,10 +48,7 @@ def of_grid(
     if not chosen or list(scores.values()).count(scores.get(chosen)) != 1:
         # Of equal points the first was chosen, which says nothing about the edge.
         return
-    tried: dict[str, list[str]] = {}
-    for point in scores:
-        for name, value in read_point(point).items():
-            tried.setdefault(name, []).append(value)
+    tried = tables.grouped(pair for point in scores for pair in read_point(point).items())
     for name, value in read_point(chosen).items():
         values, own = _numbers(tried[name]), _numbers([value])
         if not own or not values or len(values) < 2 or own[0] not in (values[0], values[-1]):
@@ -174,10 +171,7 @@ def _distance(best: float, samples: int) -> float:
 
 def merged(by_method: Mapping[str, Iterable[Finding]]) -> list[Finding]:
     """Findings that several methods share, in one line with their names."""
-    methods: dict[Finding, list[str]] = {}
-    for method, found in by_method.items():
-        for each in found:
-            methods.setdefault(each, []).append(method)
+    methods = tables.grouped((each, name) for name, found in by_method.items() for each in found)
     return [
         each._replace(what=f"{text.listed(names, 8)}: {each.what[0].lower()}{each.what[1:]}")
         for each, names in methods.items()

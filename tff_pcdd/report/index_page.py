@@ -327,9 +327,7 @@ def _compare(entries: Sequence[Entry]) -> None:
         [f"{name}={entry.settings[name].value}" for name in varied if name in entry.settings]
         for entry in runs
     ]
-    alike: dict[tuple[str, ...], list[list[str]]] = {}
-    for line in lines:
-        alike.setdefault(tuple(line[:_SETTINGS]), []).append(line)
+    alike = tables.grouped((tuple(line[:_SETTINGS]), line) for line in lines)
     for entry, line in zip(runs, lines, strict=True):
         shared = set.intersection(*map(set, alike[tuple(line[:_SETTINGS])]))
         # Without what tells a run from those with the same first settings, they would look alike.

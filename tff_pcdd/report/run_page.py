@@ -170,9 +170,11 @@ def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, 
         for measure in shown
         if (cell := _cell(summary, measure))
     ]
-    if held and (ordered := by_client.defined(held.sites, "pa")):
-        site, value = ordered[0]
-        figures.append(("Lowest PA", f"{value:.1f} %", f"client {name_of(site.name)}"))
+    sites = held.sites if held else ()
+    accuracies = [(pa, site.name) for site in sites if (pa := site.values["pa"]) is not None]
+    if accuracies:
+        lowest, name = min(accuracies, key=lambda pair: pair[0])
+        figures.append(("Lowest PA", f"{lowest:.1f} %", f"client {name_of(name)}"))
     return figures
 
 

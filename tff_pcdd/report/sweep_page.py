@@ -328,9 +328,7 @@ def _methods(
 ) -> dict[str, Any]:
     """The values for several methods; `page` is the directory of the page."""
     runs = f"{COMPARISON}/*/seed_*/{CONFIG}"
-    by_method: dict[str, list[Mapping[str, str]]] = {}
-    for row in cells:
-        by_method.setdefault(row["algorithm"], []).append(row)
+    by_method = tables.grouped((row["algorithm"], row) for row in cells)
     best = {
         method: next((row for row in own if row["chosen"] == "True"), None)
         for method, own in by_method.items()

@@ -12,7 +12,7 @@ from tff_pcdd import findings, measures, tables, text
 from tff_pcdd.findings import Finding
 from tff_pcdd.methods import registry
 from tff_pcdd.results import by_client, federating, site_gains
-from tff_pcdd.results.by_client import Site
+from tff_pcdd.results.by_client import Site, of_method, paired
 from tff_pcdd.results.federating import Federating
 from tff_pcdd.results.gains import Gain, gain, units
 from tff_pcdd.results.runs import ALONE, Results
@@ -409,17 +409,14 @@ def _of_few(choice: Choice, clients: Sequence[Site]) -> str:
     """
     samples = by_client.tested(clients)
     few = {name for name, number in samples.items() if number < findings.LEAST_SAMPLES}
-    values: dict[str, dict[tuple[str, str], float]] = {}
-    for site in clients:
-        if (pa := site.values["pa"]) is not None:
-            values.setdefault(site.run[1], {})[site.name, site.run[2]] = pa
-    best = values.get(choice.best, {})
+    best = of_method(clients, choice.best, "pa")
     others = [method for method, found in choice.over.items() if found.mean > 0]
     for other in others or choice.tied or choice.behind:
-        differences: dict[str, list[float]] = {}
-        for place in best.keys() & values.get(other, {}).keys():
-            differences.setdefault(place[0], []).append(best[place] - values[other][place])
-        gains = {name: statistics.fmean(differences[name]) for name in sorted(differences)}
+        pairs = paired(best, of_method(clients, other, "pa"))
+        gains = {
+            name: statistics.fmean(own - base for own, base in pairs[name])
+            for name in sorted(pairs)
+        }
         ahead = {name: each for name, each in gains.items() if name in few and each > 0}
         kept = [each for name, each in gains.items() if name not in few]
         if not ahead or not kept:

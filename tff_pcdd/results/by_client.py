@@ -12,6 +12,7 @@ import numpy as np
 
 from tff_pcdd import tables
 from tff_pcdd.results.reading import Directory
+from tff_pcdd.tables import grouped
 from tff_pcdd.text import name_of
 from tff_pcdd.training.clients_table import Site, fixed, parse
 from tff_pcdd.training.file_names import CLIENTS, CONFIG
@@ -40,12 +41,7 @@ class Sites:
 
 
 def read(directory: Directory) -> Sites:
-    """Reads the clients of a run.
-
-    Raises:
-        FileNotFoundError: the run has no such file.
-        DamagedFileError: it is damaged.
-    """
+    """Reads the clients of a run; errors as of `Directory`."""
     header, rows = directory.table(CLIENTS)
     with directory.checked(CLIENTS):
         columns = fixed(header)
@@ -75,12 +71,7 @@ def held_out(run: Path) -> int:
 
 
 def read_all(directory: Directory) -> list[Site]:
-    """Reads the clients of all runs of a comparison.
-
-    Raises:
-        FileNotFoundError: the comparison has no such file.
-        DamagedFileError: it is damaged.
-    """
+    """Reads the clients of all runs of a comparison; errors as of `Directory`."""
     every = directory.rows(CLIENTS)
     with directory.checked(CLIENTS):
         return [Site.of(parse(each), tuple(name_of(each[key]) for key in _RUN)) for each in every]
@@ -91,14 +82,6 @@ def without_global_model(sites: Sequence[Site]) -> bool:
     return bool(sites) and all(site.values["ga"] is None for site in sites)
 
 
-def defined(sites: Iterable[Site], column: str) -> list[tuple[Site, float]]:
-    """The clients for which a value is defined, with it, in ascending order of the values."""
-    found = [(site, site.values[column]) for site in sites]
-    return sorted(
-        ((site, value) for site, value in found if value is not None), key=lambda pair: pair[1]
-    )
-
-
 def tested(sites: Iterable[Site]) -> dict[str, int]:
     """The number of test samples in the run that has the fewest, by the name of the client."""
     found: dict[str, int] = {}
@@ -107,10 +90,25 @@ def tested(sites: Iterable[Site]) -> dict[str, int]:
     return found
 
 
+# Values by the client's name and the seed.
+ByPlace = dict[tuple[str, str], float]
+
+
+def of_method(sites: Iterable[Site], method: str, column: str) -> ByPlace:
+    """The values of a column in the runs of a method on one partition, where they are defined."""
+    return {
+        (site.name, site.run[2]): value
+        for site in sites
+        if site.run[1] == method and (value := site.values[column]) is not None
+    }
+
+
+def paired(own: ByPlace, others: ByPlace) -> dict[str, list[tuple[float, float]]]:
+    """The pairs of values that both have, by the client's name."""
+    return grouped((place[0], (own[place], others[place])) for place in own if place in others)
+
+
 def mean_pa(sites: Iterable[Site]) -> dict[str, float]:
     """PA averaged over the runs, by the name of the client; only where it is defined."""
-    values: dict[str, list[float]] = {}
-    for site in sites:
-        if (value := site.values["pa"]) is not None:
-            values.setdefault(site.name, []).append(value)
+    values = grouped((site.name, pa) for site in sites if (pa := site.values["pa"]) is not None)
     return {name: statistics.fmean(found) for name, found in values.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tff_pcdd import findings, measures, text
+from tff_pcdd import findings, measures, tables, text
 from tff_pcdd.findings import Change, Finding
 from tff_pcdd.results import answers, by_client, comparison
 from tff_pcdd.results.answers import Answer, Tuning
@@ -119,11 +119,12 @@ def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[
 
 def _epochs(results: Results) -> Iterator[Finding]:
     """Methods whose PA after local training is that after another number of epochs."""
-    by_number: dict[int, list[str]] = {}
-    for method, runs in results.by_method().items():
-        if runs.values("pa_final"):
-            for number in dict.fromkeys(runs.values("personal_epochs")):
-                by_number.setdefault(int(number), []).append(method)
+    by_number = tables.grouped(
+        (int(number), method)
+        for method, runs in results.by_method().items()
+        if runs.values("pa_final")
+        for number in dict.fromkeys(runs.values("personal_epochs"))
+    )
     if len(by_number) > 1:
         numbers = [f"{number} ({text.listed(own)})" for number, own in sorted(by_number.items())]
         yield Finding(

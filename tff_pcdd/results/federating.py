@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from tff_pcdd import measures, tables
 from tff_pcdd.results import by_client
-from tff_pcdd.results.by_client import Site
+from tff_pcdd.results.by_client import Site, of_method, paired
 from tff_pcdd.results.gains import Gain, gain, units
 from tff_pcdd.results.runs import ALONE, Results
-from tff_pcdd.results.site_gains import SiteGain, SiteGains, of_pairs
-from tff_pcdd.tables import BASELINE
+from tff_pcdd.results.site_gains import SiteGains, of_pairs
+from tff_pcdd.tables import BASELINE, grouped
 
 # The accuracies of the models that a client may use, with their columns in clients.csv.
 PERSONAL = {
@@ -174,36 +174,16 @@ def _by_seed(results: Results, place: tuple[str, str]) -> list[Mapping[str, floa
     return [own.of(partition=name).by_seed(key) for name in results.partitions]
 
 
-def _of(clients: Sequence[Site], method: str, column: str) -> dict[tuple[str, str], float]:
-    """A column of clients.csv by the client's name and the seed, where it is defined."""
-    return {
-        (site.name, site.run[2]): value
-        for site in clients
-        if site.run[1] == method and (value := site.values.get(column)) is not None
-    }
-
-
 def _at_clients(clients: Sequence[Site], method: str, key: str) -> SiteGains | None:
     """What a method's models gain over training alone at each client, by one of `PERSONAL`."""
-    own, alone = _of(clients, method, PERSONAL[key]), _of(clients, ALONE, "pa")
-    pairs: dict[str, list[tuple[float, float]]] = {}
-    for place in own:
-        if place in alone:
-            pairs.setdefault(place[0], []).append((own[place], alone[place]))
-    if not pairs:
-        return None
-    samples = by_client.tested(clients)
-    gains: Mapping[str, SiteGain] = {
-        name: of_pairs(found, samples[name]) for name, found in pairs.items()
-    }
-    return SiteGains(ALONE, {method: gains}, [*gains], samples, key)
+    own, alone = of_method(clients, method, PERSONAL[key]), of_method(clients, ALONE, "pa")
+    samples, pairs = by_client.tested(clients), paired(own, alone)
+    gains = {name: of_pairs(found, samples[name]) for name, found in pairs.items()}
+    return SiteGains(ALONE, {method: gains}, [*gains], samples, key) if gains else None
 
 
 def _shared_at_clients(clients: Sequence[Site], method: str) -> Gain | None:
     """What the shared model gains over training alone on the clients' own samples, by seed."""
-    own, alone = _of(clients, method, "ga"), _of(clients, ALONE, "pa")
-    by_seed: dict[str, list[float]] = {}
-    for place in own:
-        if place in alone:
-            by_seed.setdefault(place[1], []).append(own[place] - alone[place])
+    own, alone = of_method(clients, method, "ga"), of_method(clients, ALONE, "pa")
+    by_seed = grouped((place[1], own[place] - alone[place]) for place in own if place in alone)
     return gain([statistics.fmean(found) for found in by_seed.values()])

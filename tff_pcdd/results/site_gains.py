@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tff_pcdd import findings, measures, text
 from tff_pcdd.results import by_client
-from tff_pcdd.results.by_client import Site
+from tff_pcdd.results.by_client import Site, of_method, paired
 from tff_pcdd.results.runs import ALONE
 from tff_pcdd.tables import BASELINE
 
@@ -74,32 +74,23 @@ class SiteGains:
 
 def read(clients: Sequence[Site]) -> SiteGains | None:
     """What methods gain at the clients of one partition: over training alone, or over FedAvg."""
-    by_run = {(site.name, site.run): site for site in clients}
     methods = [*dict.fromkeys(site.run[1] for site in clients)]
     alone = any(site.values["over_local"] is not None for site in clients)
     over = ALONE if alone else BASELINE
     if not alone and BASELINE not in methods:
         return None
-    pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for site in clients:
-        own = site.values["pa"]
-        if own is None or site.run[1] == over:
-            continue
+    samples, gains = by_client.tested(clients), {}
+    for method in methods:
+        own, others = of_method(clients, method, "pa"), of_method(clients, BASELINE, "pa")
         if alone:
-            difference = site.values["over_local"]
-            other = None if difference is None else own - difference
-        else:
-            partition, _, seed = site.run
-            beside = by_run.get((site.name, (partition, BASELINE, seed)))
-            other = None if beside is None else beside.values["pa"]
-        if other is not None:
-            pairs.setdefault((site.run[1], site.name), []).append((own, other))
-    if not pairs:
+            differences = of_method(clients, method, "over_local")
+            others = {
+                place: own[place] - differences[place] for place in own if place in differences
+            }
+        if method != over and (found := paired(own, others)):
+            gains[method] = {name: of_pairs(pairs, samples[name]) for name, pairs in found.items()}
+    if not gains:
         return None
-    samples = by_client.tested(clients)
-    gains: dict[str, dict[str, SiteGain]] = {}
-    for (method, name), found in pairs.items():
-        gains.setdefault(method, {})[name] = of_pairs(found, samples[name])
     names = {name for own in gains.values() for name in own}
     order = sorted(
         (name for name in samples if name in names),

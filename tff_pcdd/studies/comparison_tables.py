@@ -145,11 +145,9 @@ def listed(found: Sequence[Finding]) -> list[str]:
 
 def _fairness(runs: Sequence[StudyRun]) -> str:
     """What the runs of a seed have in common, and how the networks of the methods differ."""
-    by_width: dict[int, list[str]] = {}
-    for run in runs:
-        names = by_width.setdefault(run.config.model.projection_dim or 0, [])
-        if run.config.algorithm not in names:
-            names.append(run.config.algorithm)
+    configs = [run.config for run in runs]
+    pairs = dict.fromkeys((each.model.projection_dim or 0, each.algorithm) for each in configs)
+    by_width = tables.grouped(pairs)
     if len(by_width) == 1:
         return FAIRNESS
     widths = "; ".join(

@@ -28,6 +28,7 @@ from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.studies import own_methods
 from tff_pcdd.studies.parallel import ParallelOptions
+from tff_pcdd.tables import grouped
 from tff_pcdd.training import (
     ExperimentConfig,
     History,
@@ -120,19 +121,12 @@ def results_of(runs: Iterable[StudyRun]) -> Results:
 
 def by_method(runs: Iterable[StudyRun]) -> dict[str, list[StudyRun]]:
     """The runs of each method, finished or not, by its name."""
-    return _grouped(runs, lambda run: run.config.algorithm)
+    return grouped((run.config.algorithm, run) for run in runs)
 
 
 def by_partition(runs: Iterable[StudyRun]) -> dict[str, list[StudyRun]]:
     """The runs of each partition, finished or not, by its description."""
-    return _grouped(runs, lambda run: run.partition)
-
-
-def _grouped(runs: Iterable[StudyRun], key: Callable[[StudyRun], str]) -> dict[str, list[StudyRun]]:
-    groups: dict[str, list[StudyRun]] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
-    return groups
+    return grouped((run.partition, run) for run in runs)
 
 
 def baselines(runs: Iterable[StudyRun]) -> list[str]:

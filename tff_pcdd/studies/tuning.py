@@ -20,6 +20,7 @@ from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.studies import study
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.sweeps import Point
+from tff_pcdd.tables import grouped
 from tff_pcdd.training.file_names import SWEEP_RUNS
 
 # The settings whose best value depends on the number of rounds.
@@ -337,9 +338,8 @@ class Halving:
         Returns:
             Their indices, in ascending order. Of equal settings, the first ones go on.
         """
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for index, own in enumerate(rates):
-            groups.setdefault(own if self.among == SAME_RATE else (), []).append(index)
+        competing = rates if self.among == SAME_RATE else [()] * len(rates)
+        groups = grouped((own, index) for index, own in enumerate(competing))
         return sorted(index for group in groups.values() for index in self._best(group, scores))
 
     def _best(self, group: Sequence[int], scores: Sequence[float | None]) -> set[int]:
