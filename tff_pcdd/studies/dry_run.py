@@ -1,5 +1,7 @@
 """Dry runs: planned runs are checked and described without loading data.
 
+What the runs would refuse raises the same SettingError here.
+
 A dry run makes the checks that a run makes before it loads data: settings, directories, whether the
 backbone accepts the inputs, the file of pretrained weights, and whether the aggregator accepts what
 the clients of the method send. Other problems appear only in the run: samples that cannot be
@@ -12,13 +14,12 @@ import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tff_pcdd import heavy, stages, text
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.experiment import planning, refusals
-from tff_pcdd.settings import Setting, flat_name, option_fields
 from tff_pcdd.settings import describe as describe_settings
+from tff_pcdd.settings import flatten
 from tff_pcdd.studies import comparison, method_sweep, sweeps, tuning
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.sweeps import Point
@@ -36,11 +37,7 @@ _SHOWN = ("model", "projection_dim", "rounds")
 def train(
     config: ExperimentConfig, output_dir: str | os.PathLike, *, overwrite: bool = False
 ) -> str:
-    """Checks a run and describes it in one line; takes the arguments of `run_experiment`.
-
-    Raises:
-        SettingError: the run would raise it too.
-    """
+    """Checks a run and describes it in one line; takes the arguments of `run_experiment`."""
     check_directory(Path(output_dir), config, overwrite)
     warm_start.check([(config, Path(output_dir))], overwrite=overwrite)
     return f"{describe(config)}{_progress(config, 0 if overwrite else _done(config, output_dir))}"
@@ -55,9 +52,6 @@ def compare(
     """Checks and describes the runs of a comparison; takes the arguments of `compare`.
 
     The last line counts them and their rounds, or those that are left.
-
-    Raises:
-        SettingError: the comparison would raise it too.
     """
     runs = comparison.plan(configs, output_dir, overwrite=overwrite)
     done = _all_done(runs, overwrite)
@@ -67,13 +61,7 @@ def compare(
 def sweep(
     points: Sequence[Point], output_dir: str | os.PathLike, *, overwrite: bool = False
 ) -> str:
-    """Checks and describes the runs of a sweep; takes the arguments of `sweep`.
-
-    The last line counts them and their rounds, or those that are left.
-
-    Raises:
-        SettingError: the sweep would raise it too.
-    """
+    """As `compare`, for a sweep; takes the arguments of `sweep`."""
     runs = sweeps.plan(points, output_dir, overwrite=overwrite)
     done = _all_done(runs, overwrite)
     names = [f"{point.name}: " for point in points for _ in point.configs]
@@ -136,9 +124,6 @@ def sweep_methods(
 
     The last line counts them, the final runs, and the rounds of all, or those that are left. Takes
     the arguments of `sweep_methods`.
-
-    Raises:
-        SettingError: the sweep would raise it too.
     """
     tuned = method_sweep.plan(points, output_dir, overwrite=overwrite)
     trials = [
@@ -186,11 +171,7 @@ def _seeds(configs: Sequence[ExperimentConfig]) -> str:
 
 
 def _describe_all(runs: Sequence[tuple[str, ExperimentConfig]], done: Sequence[int]) -> str:
-    """Checks and describes runs, a line for each after its prefix.
-
-    Raises:
-        SettingError: as `planning.check`; names all methods that are refused.
-    """
+    """Checks and describes runs, a line for each after its prefix; an error names all methods."""
     lines = refusals.for_all(
         lambda run: f"{run[0]}{describe(run[1])}", runs, lambda run: run[1].algorithm
     )
@@ -202,9 +183,6 @@ def describe(config: ExperimentConfig) -> str:
     """Describes a run in one line: method, seed, data, partition, rounds, backbone, parameters.
 
     Settings of the model, training and aggregation follow if they are not the defaults.
-
-    Raises:
-        SettingError: as `planning.check`.
     """
     heavy.load("tensorflow")
     config.check_data()
@@ -224,29 +202,9 @@ def describe(config: ExperimentConfig) -> str:
 
 def _changed(config: ExperimentConfig) -> str:
     """The settings of the model, training and aggregation that differ from their defaults."""
-    settings = config.to_settings()
-    changed = [
-        f"{setting.name}={settings[setting.name]}"
+    changed = flatten(config, changed=True)
+    return "".join(
+        f", {setting.name}={changed[setting.name]}"
         for setting in describe_settings(ExperimentConfig)
-        if setting.group in _GROUPS
-        and setting.name in settings
-        and setting.name not in _SHOWN
-        and settings[setting.name] != _default(config, setting)
-    ]
-    return "".join(f", {setting}" for setting in changed)
-
-
-def _default(config: ExperimentConfig, setting: Setting) -> Any:
-    """The default of a setting of the component that is chosen."""
-    components = (
-        config.model.backbone,
-        config.training.optimizer,
-        config.training.schedule,
-        config.aggregator,
-        config.server_optimizer,
+        if setting.group in _GROUPS and setting.name in changed and setting.name not in _SHOWN
     )
-    for component in components:
-        for field in option_fields(type(component)):
-            if flat_name(type(component), field) == setting.name:
-                return field.metadata["default"]
-    return setting.default
