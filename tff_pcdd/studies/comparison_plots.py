@@ -59,14 +59,8 @@ def curves(results: Results, title: str, diverged: Results | None = None):
             axes.plot(rounds, mean, label=method, **styles[method])
             if len(methods) <= _MAX_BANDS and len(runs) > 1:
                 spread = values.std(axis=1, ddof=1)
-                axes.fill_between(
-                    rounds,
-                    mean - spread,
-                    mean + spread,
-                    alpha=0.15,
-                    color=styles[method]["color"],
-                    linewidth=0,
-                )
+                band = {"alpha": 0.15, "color": styles[method]["color"], "linewidth": 0}
+                axes.fill_between(rounds, mean - spread, mean + spread, **band)
         plots.percent_axis(axes)
         axes.set_ylabel("GA (%)")
         _name_panel(axes, partition, results)
@@ -98,45 +92,26 @@ def bars(results: Results, title: str, diverged: Results | None = None):
     Two marks on the bar of PA show PA before any local step: over all classes, and with predictions
     restricted to the client's own classes.
     """
-    names = _methods(results)
-    figure, panels = _panels(results, width=6.0, height=max(2.6, 0.42 * len(names) + 1.0))
-    shown = {"ga": -0.2, "pa": 0.2}
-    marks: dict[str, tuple[str, dict[str, Any]]] = {
+    height = max(2.6, 0.42 * len(_methods(results)) + 1.0)
+    figure, panels = _panels(results, width=6.0, height=height)
+    marks: dict[str, dict[str, Any]] = {
         # The circle is wide enough to be seen around the diamond where both are equal.
-        "pa_before": (
-            measures.of("pa_before").heading,
-            {"marker": "o", "markerfacecolor": "white", "markersize": 7},
-        ),
-        "pa_before_masked": (
-            measures.of("pa_before_masked").heading,
-            {"marker": "D", "markersize": 3.5},
-        ),
+        "pa_before": {"marker": "o", "markerfacecolor": "white", "markersize": 7},
+        "pa_before_masked": {"marker": "D", "markersize": 3.5},
     }
     for axes, (partition, methods) in zip(panels, results.items(), strict=True):
         positions = np.arange(len(methods))
-        for column, shift in shown.items():
+        for column, shift in (("ga", -0.2), ("pa", 0.2)):
             mean, spread = _finals(methods, column)
-            whiskers: dict[str, Any] = {
-                "capsize": 2,
-                "ecolor": "#808080",
-                "error_kw": {"elinewidth": 1.2},
-            }
-            if np.any(np.array(spread) > 0):
-                whiskers["xerr"] = spread
+            whiskers = {"capsize": 2, "ecolor": "#808080", "error_kw": {"elinewidth": 1.2}}
+            whiskers["xerr"] = spread if any(each > 0 for each in spread) else None
             label, color = measures.of(column).heading, colors.of_measure(column).color
             axes.barh(positions + shift, mean, 0.4, label=label, color=color, **whiskers)
-        for column, (label, style) in marks.items():
+        for column, style in marks.items():
             mean, _ = _finals(methods, column)
-            axes.plot(
-                mean,
-                positions + 0.2,
-                linestyle="",
-                markeredgecolor="black",
-                color="black",
-                markeredgewidth=0.8,
-                label=label,
-                **style,
-            )
+            style = {"color": "black", "markeredgecolor": "black", "markeredgewidth": 0.8, **style}
+            label = measures.of(column).heading
+            axes.plot(mean, positions + 0.2, linestyle="", label=label, **style)
         lost = {name: len(runs) for name, runs in (diverged or {}).get(partition, {}).items()}
         labels = [f"{name} ({lost[name]} diverged)" if lost.get(name) else name for name in methods]
         axes.set_yticks(positions, labels, fontsize=9)

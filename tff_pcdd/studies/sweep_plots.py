@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -14,19 +14,17 @@ from tff_pcdd.studies.sweeps import Outcome
 from tff_pcdd.tables import deviation
 
 # VA is a small dot, which can be seen inside the hollow marks of GA and PA.
-_MARKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "validation": (
-        "VA, the criterion",
-        {"marker": "o", "color": "black", "markersize": 4, "zorder": 3},
-    ),
-    "ga": (
-        "GA in that round",
-        {"marker": "s", "color": "C0", "markerfacecolor": "white", "markersize": 8},
-    ),
-    "pa": (
-        "PA in that round",
-        {"marker": "D", "color": "C1", "markerfacecolor": "white", "markersize": 6},
-    ),
+_HOLLOW = {"markerfacecolor": "white"}
+_MARKS: dict[str, dict[str, Any]] = {
+    "validation": {
+        "label": "VA, the criterion",
+        "marker": "o",
+        "color": "black",
+        "markersize": 4,
+        "zorder": 3,
+    },
+    "ga": {"label": "GA in that round", "marker": "s", "color": "C0", "markersize": 8, **_HOLLOW},
+    "pa": {"label": "PA in that round", "marker": "D", "color": "C1", "markersize": 6, **_HOLLOW},
 }
 # The colors of heat maps; gray where there is no value.
 SHADES = matplotlib.colormaps["viridis"].with_extremes(bad="#eeeeee")
@@ -59,20 +57,13 @@ def curves(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
     figure = Figure(figsize=(6.5, 4.4), layout="constrained")
     axes = figure.subplots()
     ordered = sorted(outcomes, key=_number)
-    for name, (label, style) in _MARKS.items():
-        points = [
-            (_number(outcome)[0], np.mean(values), deviation(values))
-            for outcome in ordered
-            if (values := getattr(outcome, name))
-        ]
-        if points:
-            x, mean, spread = zip(*points, strict=True)
-            axes.errorbar(x, mean, yerr=spread, capsize=2, linewidth=1, label=label, **style)
+    values = [_number(outcome)[0] for outcome in ordered]
+    for style, x, mean, spread in _marked(ordered, values):
+        axes.errorbar(x, mean, yerr=spread, capsize=2, linewidth=1, **style)
     if diverged := [_number(outcome)[0] for outcome in ordered if outcome.diverged]:
         bottom = axes.get_xaxis_transform()
         zeros = [0.02] * len(diverged)
         axes.plot(diverged, zeros, "x", color="red", transform=bottom, label="runs diverged")
-    values = [_number(outcome)[0] for outcome in ordered]
     if values[0] > 0 and values[-1] / values[0] >= _LOGARITHMIC:
         axes.set_xscale("log")
     if best is not None:
@@ -83,6 +74,18 @@ def curves(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
     figure.legend(fontsize=8, loc="outside lower center", ncol=len(_MARKS))
     figure.suptitle(f"{title}\nwhiskers: standard deviation; red: chosen value", fontsize=10)
     return figure, axes
+
+
+def _marked(outcomes: Sequence[Outcome], places: Sequence[float]) -> Iterator[tuple]:
+    """For each accuracy its style, and of the points that have it places, means and deviations."""
+    for name, style in _MARKS.items():
+        points = [
+            (place, np.mean(values), deviation(values))
+            for place, outcome in zip(places, outcomes, strict=True)
+            if (values := getattr(outcome, name))
+        ]
+        if points:
+            yield style, *zip(*points, strict=True)
 
 
 def grid(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
@@ -151,23 +154,8 @@ def ranking(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
     ranked = sorted(outcomes, key=lambda outcome: -outcome.score if outcome.validation else np.inf)
     figure = Figure(figsize=(7.5, 1.8 + 0.32 * len(ranked)), layout="constrained")
     axes = figure.subplots()
-    for name, (label, style) in _MARKS.items():
-        points = [
-            (np.mean(values), line, deviation(values))
-            for line, outcome in enumerate(ranked)
-            if (values := getattr(outcome, name))
-        ]
-        if points:
-            mean, lines, spread = zip(*points, strict=True)
-            axes.errorbar(
-                mean,
-                lines,
-                xerr=spread,
-                linestyle="",
-                capsize=2,
-                label=label,
-                **style,
-            )
+    for style, lines, mean, spread in _marked(ranked, range(len(ranked))):
+        axes.errorbar(mean, lines, xerr=spread, capsize=2, linestyle="", **style)
     names = [
         outcome.point.name.replace(",", ", ")
         + (f" ({outcome.diverged} diverged)" if outcome.diverged else "")
