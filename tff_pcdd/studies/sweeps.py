@@ -228,13 +228,10 @@ def plan(
     check_held_out(config.data for config in configs)
     if len({point.name for point in points}) < len(points):
         raise SettingError("grid", None, "name each value once")
-    directory = Path(output_dir)
-    runs = []
     for point in points:
         check_seeds("seeds", point.configs)
-        for config in point.configs:
-            folder = directory / point.name / f"seed_{config.seed}"
-            runs.append(StudyRun(config, folder, f"{point.name} seed {config.seed}"))
+    directory = Path(output_dir)
+    runs = [run for point in points for run in point.runs(directory / point.name, point.name)]
     study.check(runs, directory, holds="sweep", known=_FILES, overwrite=overwrite)
     return runs
 
@@ -299,6 +296,13 @@ class Point(NamedTuple):
     @property
     def name(self) -> str:
         return ",".join(f"{flag}={value}" for flag, value in self.settings.items())
+
+    def runs(self, folder: Path, name: str) -> list[StudyRun]:
+        """The runs of its experiments, before their first round."""
+        return [
+            StudyRun(config, folder / f"seed_{config.seed}", f"{name} seed {config.seed}")
+            for config in self.configs
+        ]
 
 
 class Outcome(NamedTuple):

@@ -125,22 +125,14 @@ class Tuned:
 
 def plan(points: Mapping[str, Sequence[Point]], directory: Path) -> list[Tuned]:
     """The trials of all methods, before their first round, in METHOD/SETTING=VALUE,…/seed_N."""
-    tuned = []
-    for method, grid in points.items():
-        trials = []
-        for point in grid:
-            folder = directory / SWEEP_RUNS / method / (point.name or "default")
-            runs = [
-                StudyRun(
-                    config,
-                    folder / f"seed_{config.seed}",
-                    " ".join(filter(None, [method, point.name, f"seed {config.seed}"])),
-                )
-                for config in point.configs
-            ]
-            trials.append(Trial(point, runs))
-        tuned.append(Tuned(method, trials))
-    return tuned
+
+    def trial(method: str, point: Point) -> Trial:
+        folder = directory / SWEEP_RUNS / method / (point.name or "default")
+        return Trial(point, point.runs(folder, f"{method} {point.name}".strip()))
+
+    return [
+        Tuned(method, [trial(method, point) for point in grid]) for method, grid in points.items()
+    ]
 
 
 def most_rounds(grid: Sequence[Point], criterion: str, halving: Halving) -> int:
