@@ -19,8 +19,9 @@ from etils import epy
 from tff_pcdd import files, stages
 from tff_pcdd.errors import OtherRunError, SettingError
 from tff_pcdd.findings import Finding
-from tff_pcdd.results import answers
+from tff_pcdd.results.answers import Tuning
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
+from tff_pcdd.studies.comparison import Comparison
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.sweeps import (
@@ -110,9 +111,8 @@ def sweep_methods(
     tuned = plan(points, directory, overwrite=overwrite)
     every = [point for grid in points.values() for point in grid]
     check_held_out((config.data for p in every for config in p.configs), load=True)
-    runs: list[StudyRun] = []
-    results = ""
-    found: Sequence[Finding] = ()
+    tuning_seeds = {config.seed for point in every for config in point.configs}
+    tuned_with = Tuning(tuning_seeds, {name for point in every for name in point.settings})
     # Between rungs, the processes that compute runs stay, with what they have imported.
     with study.computer(options, parallel) as computer:
         tuned = tuning.tune(
@@ -127,34 +127,11 @@ def sweep_methods(
         _write_csv(directory, tuned, chosen=True)
         chosen = {method.method: method.best.point for method in tuned if method.best is not None}
         _write_flags(directory, chosen)
-        failures = study.failures([r for m in tuned for trial in m.trials for r in trial.runs])
-        if configs := [config for point in chosen.values() for config in point.finals]:
-            if not overwrite:
-                _set_aside(configs, directory)
-            compared, found = comparison.compute(
-                configs,
-                directory / COMPARISON,
-                computer,
-                overwrite=overwrite,
-                tuning=answers.Tuning(
-                    {config.seed for point in every for config in point.configs},
-                    {name for point in every for name in point.settings},
-                ),
-            )
-            failures += compared.failures
-            results = compared.report
-            runs = _finished(configs, directory / COMPARISON)
+        finals = [config for point in chosen.values() for config in point.finals]
+        compared, found = _compare(finals, directory, computer, tuned_with, overwrite=overwrite)
+    runs = _finished(finals, directory / COMPARISON) if finals else []
     first = next(iter(points.values()))[0].configs[0]
-    tried = {
-        trial.runs[0].folder.parent.relative_to(directory).as_posix(): trial
-        for method in tuned
-        for trial in method.trials
-    }
-    stopped = [name for name, trial in tried.items() if not (trial.active or trial.diverged)]
-    of_choice = [
-        *method_sweep_tables.of_choice(tuned),
-        *of_earlier(directory, POINTS, tried, stopped),
-    ]
+    of_choice = _of_choice(directory, tuned)
     document = method_sweep_tables.document(
         first, tuned, runs, criterion, of_choice, found, among=halving.among
     )
@@ -166,9 +143,9 @@ def sweep_methods(
         start.write_report(comparison_dir=directory / COMPARISON)
         start.write_report(sweep_dir=directory)
     return MethodSweep(
-        method_sweep_tables.report(first, tuned, criterion, results, of_choice),
+        method_sweep_tables.report(first, tuned, criterion, compared.report, of_choice),
         {method: point.settings for method, point in chosen.items()},
-        failures,
+        [*study.failures(_runs(tuned)), *compared.failures],
     )
 
 
@@ -193,12 +170,45 @@ def plan(
             raise SettingError("final_seeds", ",".join(map(str, finals)), reason)
     directory = Path(output_dir)
     tuned = tuning.plan(points, directory)
-    runs = [run for method in tuned for trial in method.trials for run in trial.runs]
+    runs = _runs(tuned)
     if len({run.folder for run in runs}) < len(runs):
         raise SettingError("grid", None, "name each method and each value once")
     study.check(runs, directory, holds="sweep", known=_FILES, overwrite=overwrite)
     files.refuse_links(directory, (BEST, COMPARISON, EARLIER), inside=False)
     return tuned
+
+
+def _runs(tuned: Sequence[Tuned]) -> list[StudyRun]:
+    return [run for method in tuned for trial in method.trials for run in trial.runs]
+
+
+def _compare(
+    finals: Sequence[ExperimentConfig],
+    directory: Path,
+    computer: study.Computer,
+    tuned_with: Tuning,
+    *,
+    overwrite: bool,
+) -> tuple[Comparison, Sequence[Finding]]:
+    """Computes the final runs, if anything was chosen; returns what `comparison.compute` does."""
+    if not finals:
+        return Comparison("", []), ()
+    if not overwrite:
+        _set_aside(finals, directory)
+    place = directory / COMPARISON
+    return comparison.compute(finals, place, computer, overwrite=overwrite, tuning=tuned_with)
+
+
+def _of_choice(directory: Path, tuned: Sequence[Tuned]) -> list[Finding]:
+    """What may be wrong with the choices, and points that could not be chosen."""
+    tried = {
+        trial.runs[0].folder.parent.relative_to(directory).as_posix(): trial
+        for method in tuned
+        for trial in method.trials
+    }
+    stopped = [name for name, trial in tried.items() if not (trial.active or trial.diverged)]
+    earlier = of_earlier(directory, POINTS, tried, stopped)
+    return [*method_sweep_tables.of_choice(tuned), *earlier]
 
 
 def _set_aside(configs: Sequence[ExperimentConfig], directory: Path) -> None:
@@ -241,13 +251,7 @@ def _finished(configs: Sequence[ExperimentConfig], directory: Path) -> list[Stud
 
 
 def _write_csv(directory: Path, tuned: Sequence[Tuned], *, chosen: bool) -> None:
-    """A row for each point, without any accuracy on test data.
-
-    Args:
-        directory: the directory of the sweep.
-        tuned: the trials.
-        chosen: whether they are complete, so that the best is the one that is chosen.
-    """
+    """A row for each point, without any accuracy on test data; `chosen` if trials are complete."""
     rows = [
         {
             "algorithm": method.method,

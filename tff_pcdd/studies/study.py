@@ -261,26 +261,21 @@ def run_all(
             number = left.popleft()
             label = f"[{number + 1}/{len(runs)}] {runs[number].label}"
             computer.start(number, runs[number], label, overwrite=overwrite)
-        if not computer.busy:
+        ended = None
+        if computer.busy:
+            ended = computer.wait(_PAUSE if taken else None)
+        else:
             stages.enter(f"waiting for {len(left)} runs that another process computes")
             time.sleep(_PAUSE)
-            taken = 0
-            continue
-        ended = computer.wait(_PAUSE if taken else None)
         if ended is None:
             taken = 0
             continue
         number, outcome = ended
-        if isinstance(outcome, Failure):
-            if isinstance(outcome.error, LockedError) and not overwrite:
-                left.append(number)
-                taken += 1
-                continue
-            _raise_if_general(number, outcome)
-            runs[number] = dataclasses.replace(runs[number], failure=outcome.text)
-        else:
-            summary = None if "paused" in outcome else outcome
-            runs[number] = dataclasses.replace(runs[number], summary=summary, failure="")
+        if not overwrite and _is_taken(outcome):
+            left.append(number)
+            taken += 1
+            continue
+        runs[number] = _with_outcome(runs[number], outcome, is_first=number == 0)
         taken = 0
         computer.count()
         files.make_directory(directory)
@@ -299,13 +294,22 @@ def _is_done(run: StudyRun) -> bool:
     return limit is not None and paused_result(run.config, run.folder, limit) is not None
 
 
-def _raise_if_general(number: int, failure: Failure) -> None:
-    """Raises the error of a run again if it most likely affects all runs."""
+def _is_taken(outcome: Mapping[str, Any] | Failure) -> bool:
+    """Whether another process computes a run."""
+    return isinstance(outcome, Failure) and isinstance(outcome.error, LockedError)
+
+
+def _with_outcome(
+    run: StudyRun, outcome: Mapping[str, Any] | Failure, *, is_first: bool
+) -> StudyRun:
+    """A run that has ended; raises its error again if it most likely affects all runs."""
+    if not isinstance(outcome, Failure):
+        summary = None if "paused" in outcome else outcome
+        return dataclasses.replace(run, summary=summary, failure="")
     general: tuple[type[Exception], ...] = (LockedError, UnwritableError, WriteError)
-    if number == 0:
-        general += (SettingError, DataError, RuntimeStartError)
-    if isinstance(failure.error, general):
-        raise failure.error
+    if isinstance(outcome.error, _KNOWN_ERRORS if is_first else general):
+        raise outcome.error
+    return dataclasses.replace(run, failure=outcome.text)
 
 
 def computer(
