@@ -11,6 +11,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tff_pcdd.training.colors import BLACK, Style
 
@@ -117,58 +118,72 @@ def chart(
     lines = [line for line in map(_finite, lines) if line.points]
     if not any(len(line.points) > 1 for line in lines):
         return None
-    values = [value for line in lines for _, value in line.points]
     banded = len(lines) <= _MAX_BANDS
+    frame = _frame(lines, percent=percent, banded=banded)
+    first, last, low, high = frame
+    y_ticks = ticks(low, high)
+    highest = max(value for line in lines for _, value in line.points)
+    return Chart(
+        title,
+        "%" if percent else "",
+        [_drawn(line, frame, banded=banded) for line in lines],
+        " ".join(_cross(frame.x(number)) for number in marked if first <= number <= last),
+        "".join(f"M0 {_number(frame.y(tick))}H{SIZE}" for tick in y_ticks),
+        [(f"{tick:g}", frame.x(tick) * 100 / SIZE) for tick in _rounds_labelled(first, last)],
+        [(f"{tick:g}", 100 - frame.y(tick) * 100 / SIZE) for tick in y_ticks],
+        high if highest > high else None,
+        "; ".join(_described(line, " %" if percent else "") for line in lines),
+    )
+
+
+class _Frame(NamedTuple):
+    """The rounds and values at the edges of the square, and where others are in it."""
+
+    first: float
+    last: float
+    low: float
+    high: float
+
+    def x(self, number: float) -> float:
+        return SIZE * (number - self.first) / (self.last - self.first)
+
+    def y(self, value: float) -> float:
+        return SIZE * (self.high - min(max(value, self.low), self.high)) / (self.high - self.low)
+
+    def places(self, points: Points) -> Points:
+        return [(self.x(number), self.y(value)) for number, value in points]
+
+
+def _frame(lines: Sequence[Line], *, percent: bool, banded: bool) -> _Frame:
+    rounds = [number for line in lines for number, _ in line.points]
+    values = [value for line in lines for _, value in line.points]
     edges = [edge for line in lines if banded for edge in _edges(line)]
     if percent:
         low, high = _percent_range([*values, *(min(max(edge, 0.0), 100.0) for edge in edges)])
     else:
         low, high = _range([*values, *edges])
-    rounds = [number for line in lines for number, _ in line.points]
-    first, last = min(rounds), max(rounds)
+    return _Frame(min(rounds), max(rounds), low, high)
 
-    def x(number: float) -> float:
-        return SIZE * (number - first) / (last - first)
 
-    def y(value: float) -> float:
-        return SIZE * (high - min(max(value, low), high)) / (high - low)
-
-    def place(points: Points) -> list[tuple[float, float]]:
-        return [(x(number), y(value)) for number, value in points]
-
-    drawn = []
-    for line in lines:
-        thinned = _thinned(line.points)
-        places = place(thinned)
-        drawn.append(
-            Drawn(
-                line.name,
-                _path(places),
-                _dots(places) if len(places) <= _MAX_DOTS else "",
-                _band(line, place) if line.spread and banded else "",
-                line.style.color,
-                " ".join(map(str, line.style.dashes)),
-                line.points[-1][1],
-                " ".join(f"{number:g},{value:.4g}" for number, value in thinned),
-            )
-        )
-    y_ticks = ticks(low, high)
-    unit = " %" if percent else ""
-    return Chart(
-        title,
-        "%" if percent else "",
-        drawn,
-        " ".join(_cross(x(number)) for number in marked if first <= number <= last),
-        "".join(f"M0 {_number(y(tick))}H{SIZE}" for tick in y_ticks),
-        [(f"{tick:g}", x(tick) * 100 / SIZE) for tick in _rounds_labelled(first, last)],
-        [(f"{tick:g}", 100 - y(tick) * 100 / SIZE) for tick in y_ticks],
-        high if max(values) > high else None,
-        "; ".join(
-            f"{line.name}: {line.points[0][1]:.3g}{unit} in round {line.points[0][0]}, "
-            f"{line.points[-1][1]:.3g}{unit} in round {line.points[-1][0]}"
-            for line in lines
-        ),
+def _drawn(line: Line, frame: _Frame, *, banded: bool) -> Drawn:
+    thinned = _thinned(line.points)
+    places = frame.places(thinned)
+    return Drawn(
+        line.name,
+        _path(places),
+        _dots(places) if len(places) <= _MAX_DOTS else "",
+        _band(line, frame) if line.spread and banded else "",
+        line.style.color,
+        " ".join(map(str, line.style.dashes)),
+        line.points[-1][1],
+        " ".join(f"{number:g},{value:.4g}" for number, value in thinned),
     )
+
+
+def _described(line: Line, unit: str) -> str:
+    """A curve in words."""
+    (first, start), (last, end) = line.points[0], line.points[-1]
+    return f"{line.name}: {start:.3g}{unit} in round {first}, {end:.3g}{unit} in round {last}"
 
 
 def _finite(line: Line) -> Line:
@@ -252,9 +267,9 @@ def _edges(line: Line) -> list[float]:
     return [edge for (_, value), spread in pairs for edge in (value - spread, value + spread)]
 
 
-def _band(line: Line, place) -> str:
+def _band(line: Line, frame: _Frame) -> str:
     """The area between the mean minus and plus the standard deviation."""
     pairs = [*zip(line.points, line.spread, strict=True)]
     upper = [(number, value + spread) for (number, value), spread in pairs]
     lower = [(number, value - spread) for (number, value), spread in pairs]
-    return _path(place([*_thinned(upper), *reversed(_thinned(lower))])) + "Z"
+    return _path(frame.places([*_thinned(upper), *reversed(_thinned(lower))])) + "Z"
