@@ -25,7 +25,6 @@ from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.compared import Compared
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import ALONE, Result, Results
-from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG, REPORT
 
 
@@ -136,21 +135,12 @@ def _command(runs: Sequence[tuple[Result, Mapping[str, Any]]], results: Results)
 
 
 def _title(settings: Sequence[tuple[str, Mapping[str, Any]]], results: Results) -> str:
-    configs = {m: settings_table.configuration(values) for m, values in settings}
-    titles = {m: config.method_title for m, config in configs.items() if config is not None}
+    several = len(results.partitions) > 1
+    named = [(m, settings_table.names(values, several=several)) for m, values in settings]
+    titles = {method: title for method, (title, _) in named}
     names = [titles.get(method, method) for method in results.methods]
     what = text.listed(names, 4) if results else "No finished runs"
-    if not settings:
-        return what
-    config = settings_table.configuration(settings[0][1])
-    where = name_of(settings[0][1].get("dataset", "?"))
-    if config is not None:
-        where = (
-            config.data.describe()
-            if len(results.partitions) == 1
-            else config.data.describe_dataset()
-        )
-    return f"{what} on {where}"
+    return f"{what} on {named[0][1][1]}" if named else what
 
 
 def _sentence(results: Results) -> str:

@@ -17,7 +17,6 @@ from tff_pcdd.results import answers, comparison
 from tff_pcdd.results.reading import Directory, numbers
 from tff_pcdd.results.runs import Results
 from tff_pcdd.studies import method_sweep
-from tff_pcdd.text import name_of
 from tff_pcdd.training import colors
 from tff_pcdd.training.file_names import (
     COMPARISON_TABLE,
@@ -203,27 +202,13 @@ def _entry(root: Path, directory: Directory, newest: str, **values: Any) -> Entr
     )
 
 
-def _names(settings: Mapping[str, Any], several: bool = False) -> tuple[str, str]:
-    """The method of a run with its head calibration, and its data.
-
-    Args:
-        settings: its settings.
-        several: whether there are runs on several partitions, so that none is named.
-    """
-    config = settings_table.configuration(settings)
-    if config is None:
-        return name_of(settings.get("algorithm", "?")), name_of(settings.get("dataset", "?"))
-    data = config.data.describe_dataset() if several else config.data.describe()
-    return config.method_title, data
-
-
 def _of_run(root: Path, directory: Directory) -> Entry:
     settings = directory.json(CONFIG)
     summary = numbers(directory.attempt(SUMMARY, directory.json, SUMMARY) or {})
     history = directory.attempt(METRICS, directory.history) or History([])
     state = "diverged" if summary.get("diverged") else "finished" if summary else "unfinished"
     latest = next(name for name in (SUMMARY, METRICS, CONFIG) if (directory.path / name).is_file())
-    what, data = _names(settings)
+    what, data = settings_table.names(settings)
     entry = _entry(
         root,
         directory,
@@ -247,8 +232,9 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
     order = [name for name in answers.ordered(results) if results.of(method=name).usable]
     found = {run.method: run for run in reversed(results) if run.folder is not None}
     known = comparison.settings([found[name] for name in order if name in found])
-    titles = {run.method: _names(settings)[0] for run, settings in known}
     several = len(results.partitions) > 1
+    named = [(run, settings_table.names(each, several=several)) for run, each in known]
+    titles = {run.method: title for run, (title, _) in named}
     best = results.of(method=order[0]) if order and not several else None
     entry = _entry(
         root,
@@ -256,7 +242,7 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
         COMPARISON_TABLE,
         kind="comparison",
         what=text.listed([titles.get(name, name) for name in order]) or "no usable run",
-        data=_names(known[0][1], several)[1] if known else "",
+        data=named[0][1][1] if named else "",
         ga=best.mean("ga_final") if best else None,
         pa=best.mean("pa_final") if best else None,
         epochs=best.mean("personal_epochs") if best else None,

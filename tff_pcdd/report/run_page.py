@@ -19,12 +19,7 @@ from tff_pcdd.results.reading import Directory, numbers
 from tff_pcdd.settings import describe
 from tff_pcdd.text import name_of
 from tff_pcdd.training import colors
-from tff_pcdd.training.file_names import (
-    COMPARISON_TABLE,
-    CONFIG,
-    METRICS,
-    SUMMARY,
-)
+from tff_pcdd.training.file_names import COMPARISON_TABLE, CONFIG, METRICS, SUMMARY
 from tff_pcdd.training.recovery import read_summary
 from tff_pcdd.training.run_directory import check_entries
 
@@ -58,7 +53,7 @@ def content(directory: Directory) -> dict[str, Any]:
     diverged = bool(summary.get("diverged"))
     chosen, defaults = settings_table.divided(settings_table.rows(settings))
     return {
-        "title": _title(settings) + (" (diverged)" if diverged else ""),
+        "title": " on ".join(settings_table.names(settings)) + " (diverged)" * diverged,
         "sentence": _sentence(settings, summary, history, held),
         "terms": terms.shown((), [settings_table.configuration(settings)]),
         "figures": [] if diverged else _figures(summary, held),
@@ -118,14 +113,6 @@ def _summary(directory: Directory) -> Mapping[str, Any]:
     return numbers(read_summary(directory.path) or {})
 
 
-def _title(settings: Mapping[str, Any]) -> str:
-    config = settings_table.configuration(settings)
-    method = name_of(settings.get("algorithm", "?"))
-    if config is not None:
-        return f"{config.method_title} on {config.data.describe()}"
-    return f"{method} on {name_of(settings.get('dataset', '?'))}"
-
-
 def _sentence(
     settings: Mapping[str, Any], summary: Mapping[str, Any], history: History, held: Sites | None
 ) -> str:
@@ -147,16 +134,13 @@ def _sentence(
         )
     cohort, epochs = summary.get("clients_per_round"), settings.get("local_epochs")
     if isinstance(cohort, int) and isinstance(epochs, int):
-        everyone = held is not None and cohort == len(held.sites)
-        who = "all of which" if everyone else f"{text.whole(cohort)} of which"
-        who = who if held else text.plural(cohort, "client")
         unequal = any(settings.get(name) for name in _UNEQUAL_WORK)
         work = f"{'up to ' if unequal else ''}{text.plural(epochs, 'local epoch')}"
-        parts.append(
-            f", {who} trained for {work} in each round"
-            if held
-            else f", with {who} and {work} in each"
-        )
+        if held:
+            who = "all" if cohort == len(held.sites) else text.whole(cohort)
+            parts.append(f", {who} of which trained for {work} in each round")
+        else:
+            parts.append(f", with {text.plural(cohort, 'client')} and {work} in each")
     return "".join(parts) + f" (seed {name_of(settings.get('seed', '?'))})."
 
 
@@ -307,13 +291,9 @@ def _costs(summary: Mapping[str, Any], history: History) -> list[tuple[str, str,
             )
     kept, size = (summary.get(f"personal_{unit}_per_client") for unit in ("parameters", "bytes"))
     if isinstance(kept, int) and isinstance(size, int):
-        found.append(
-            (
-                "Kept by a client",
-                text.plural(kept, "parameter") if kept else "nothing",
-                f"{text.size(size)} between rounds, beside the model it receives",
-            )
-        )
+        what = text.plural(kept, "parameter") if kept else "nothing"
+        how = f"{text.size(size)} between rounds, beside the model it receives"
+        found.append(("Kept by a client", what, how))
     if "dp_delta" in summary:
         epsilon = summary.get("dp_epsilon")
         value = "∞" if epsilon is None else f"{epsilon:.3g}"

@@ -13,6 +13,7 @@ from tff_pcdd import modules
 from tff_pcdd.errors import printable, shown
 from tff_pcdd.experiment.config import SEEDS, ExperimentConfig, implied
 from tff_pcdd.settings import describe
+from tff_pcdd.text import name_of
 from tff_pcdd.training import imports
 from tff_pcdd.training.run_directory import path_settings
 
@@ -46,6 +47,20 @@ def configuration(settings: Mapping[str, Any]) -> ExperimentConfig | None:
     # The settings are of unknown origin, and components check them in their own ways.
     except Exception:
         return None
+
+
+def names(settings: Mapping[str, Any], *, several: bool = False) -> tuple[str, str]:
+    """The method of a run with its head calibration, and its data.
+
+    Args:
+        settings: its settings.
+        several: whether there are runs on several partitions, so that none is named.
+    """
+    config = configuration(settings)
+    if config is None:
+        return name_of(settings.get("algorithm", "?")), name_of(settings.get("dataset", "?"))
+    data = config.data.describe_dataset() if several else config.data.describe()
+    return config.method_title, data
 
 
 def rows(settings: Mapping[str, Any]) -> list[Row]:
