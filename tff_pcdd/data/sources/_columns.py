@@ -120,12 +120,19 @@ class Columns:
     def _has_commas(self) -> bool:
         """Whether numbers are written with decimal commas."""
         return self._delimiter != "," and any(
-            has_decimal_commas(column, self._delimiter, self._markers)
+            has_decimal_commas(self._texts(column), self._delimiter)
             for column in self._columns.values()
         )
 
+    def _texts(self, values: Iterable[Any]) -> Iterator[str]:
+        """The cells that are texts, without those that are missing."""
+        texts = (value.strip() for value in values if isinstance(value, str))
+        return (text for text in texts if not is_missing(text, self._markers))
+
     def plain_numbers(self, name: str, setting: str) -> Sequence[Any]:
         """The values of a column of numbers as `float` reads them, and others as they are.
+
+        True is 1, false is 0, and 1.234,5 is 1234.5.
 
         Raises:
             DataError: if there is no such column, or nobody knows which number a value is.
@@ -133,9 +140,39 @@ class Columns:
         where = f"{self.place}: column {name!r}"
         values = self.values(name, setting)
         self._check_thousands(values, where)
+        # Mostly the first text decides, and tables may have millions of them.
+        words = (text.lower() for text in self._texts(values))
+        if next(words, "") in _BOOLEANS and all(word in _BOOLEANS for word in words):
+            return [
+                _BOOLEANS.get(value.strip().lower(), value) if isinstance(value, str) else value
+                for value in values
+            ]
         # Where commas separate cells, such numbers are in quotes; other columns show nothing.
-        has_commas = self._has_commas or has_decimal_commas(values, "\t", self._markers)
-        return plain_numbers(values, has_commas, where, self._markers)
+        if not self._has_commas and not has_decimal_commas(self._texts(values), "\t"):
+            return values
+        doubtful = next(filter(_THOUSANDS["."].fullmatch, self._texts(values)), None)
+        if doubtful is not None and not self._shows_points(values):
+            raise DataError(
+                f"{where}: {doubtful} may be a number of thousands or one with decimals, because "
+                "others have decimal commas; write numbers without separators of thousands"
+            )
+        return self._with_points(values)
+
+    def _shows_points(self, values: Iterable[Any]) -> bool:
+        """Whether a number such as 1.234,5 shows what points are in a column."""
+        texts = list(self._texts(values))
+        return has_decimal_commas(texts, ";") and any({*".,"} <= {*text} for text in texts)
+
+    def _with_points(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Values with points in place of decimal commas, if all of them are such numbers."""
+        if not has_decimal_commas(self._texts(values), ";"):
+            return values
+        return [
+            value.replace(".", "").replace(",", ".")
+            if isinstance(value, str) and not is_missing(value, self._markers)
+            else value
+            for value in values
+        ]
 
     def _check_thousands(self, values: Sequence[Any], where: str) -> None:
         """Refuses or warns of numbers such as 1.100 of which no column shows what the mark means.
@@ -143,7 +180,7 @@ class Columns:
         Beside decimal commas, `plain_numbers` does it.
         """
         mark, other = (",", ".") if self._has_commas else (".", ",")
-        found = may_have_thousands(values, mark, self._markers)
+        found = may_have_thousands(self._texts(values), mark)
         if found is None or self._shows_decimals(mark):
             return
         number, small = found
@@ -170,7 +207,7 @@ class Columns:
         """Whether a column shows that a mark is that of decimals."""
         if mark not in self._decimals:
             self._decimals[mark] = any(
-                shows_decimals(column, mark, self._markers) for column in self._columns.values()
+                shows_decimals(list(self._texts(column)), mark) for column in self._columns.values()
             )
         return self._decimals[mark]
 
@@ -181,7 +218,7 @@ class Columns:
             DataError: if there is no such column.
         """
         values = self.values(name, setting)
-        return with_points(values, self._markers) if self._has_commas else values
+        return self._with_points(values) if self._has_commas else values
 
     def numbers(self, name: str, setting: str, missing: np.ndarray | None = None) -> np.ndarray:
         """The values of a column as float64.
@@ -244,63 +281,44 @@ class Columns:
         return Columns(self.place, columns, rows, self._delimiter, markers, self.classes)
 
 
-# Numbers as spreadsheets write them.
+# Numbers as spreadsheets write them, in the texts of a column, without those that are missing.
 
 
-def has_decimal_commas(
-    values: Iterable[Any], delimiter: str, markers: Collection[str] = ()
-) -> bool:
-    """Whether the cells of a column are numbers with decimal commas.
+def has_decimal_commas(texts: Iterable[str], delimiter: str) -> bool:
+    """Whether they are numbers with decimal commas, in a table with this delimiter.
 
-    Args:
-        values: the cells; those that are missing do not count.
-        delimiter: what separates the cells of the table. Programs that write decimal commas write
-            semicolons. Beside tabs, and in quotes, 1,234 may be either number, and is not taken for
-            one.
-        markers: texts that stand for a missing value, besides the usual ones.
+    Programs that write decimal commas write semicolons. Beside tabs, and in quotes, 1,234 may be
+    either number, and is not taken for one.
 
     Example:
-        >>> has_decimal_commas(["1,5", "20", ""], ";"), has_decimal_commas(["1,234", "2"], "\\t")
+        >>> has_decimal_commas(["1,5", "20"], ";"), has_decimal_commas(["1,234", "2"], "\\t")
         (True, False)
     """
-    texts = _texts(values, markers)
+    texts = list(texts)
     commas = [text for text in texts if "," in text]
     if delimiter == "\t":
         commas = [text for text in commas if not _THOUSANDS[","].fullmatch(text)]
     return bool(commas) and all(map(_WITH_COMMA.fullmatch, texts))
 
 
-def shows_decimals(values: Iterable[Any], mark: str, markers: Collection[str] = ()) -> bool:
-    """Whether a column of numbers shows that a mark is that of decimals, and not of thousands.
-
-    Args:
-        values: the cells; those that are missing do not count.
-        mark: a point or a comma.
-        markers: texts that stand for a missing value, besides the usual ones.
+def shows_decimals(texts: Sequence[str], mark: str) -> bool:
+    """Whether they are numbers that show that a point or comma is that of decimals.
 
     Example:
-        >>> [shows_decimals(cells, ".") for cells in (["1.5", "2"], ["1.500", "2"], ["a", "1.5"])]
+        >>> [shows_decimals(texts, ".") for texts in (["1.5", "2"], ["1.500", "2"], ["a", "1.5"])]
         [True, False, False]
     """
-    texts = _texts(values, markers)
     return any(mark in text and not _THOUSANDS[mark].fullmatch(text) for text in texts) and all(
         re.fullmatch(rf"[+-]?\d*({re.escape(mark)}\d+)?([eE][+-]?\d+)?", text) for text in texts
     )
 
 
-def may_have_thousands(
-    values: Iterable[Any], mark: str, markers: Collection[str] = ()
-) -> tuple[str, str] | None:
-    """Two numbers of a column of which the first may have a separator of thousands.
-
-    Args:
-        values: the cells; those that are missing do not count.
-        mark: a point or a comma.
-        markers: texts that stand for a missing value, besides the usual ones.
+def may_have_thousands(texts: Iterable[str], mark: str) -> tuple[str, str] | None:
+    """Two of them of which the first may have a point or comma that separates thousands.
 
     Returns:
         The first one with the mark, and the first one without it; empty if all have it. None if a
-        cell shows that the mark is that of decimals, or no cell has it. If a zero is last after
+        text shows that the mark is that of decimals, or no text has it. If a zero is last after
         the mark, and another number has no mark, it is most likely one of thousands, because
         programs either write the zeros of decimals or leave them out: it is the first one then.
 
@@ -310,7 +328,7 @@ def may_have_thousands(
     """
     marked: list[str] = []
     others: list[str] = []
-    for text in _each_text(values, markers):
+    for text in texts:
         (marked if mark in text else others).append(text)
         if not (_THOUSANDS[mark] if mark in text else _SMALL).fullmatch(text):
             return None
@@ -318,76 +336,3 @@ def may_have_thousands(
         return None
     likely = next((text for text in marked if others and text.endswith("0")), marked[0])
     return likely, others[0] if others else ""
-
-
-def with_points(values: Sequence[Any], markers: Collection[str] = ()) -> Sequence[Any]:
-    """Cells of a column with points in place of decimal commas, if all of them are such numbers.
-
-    Example:
-        >>> with_points(["1.234,5", "?"]), with_points(["1,5", "a"])
-        (['1234.5', '?'], ['1,5', 'a'])
-    """
-    if not has_decimal_commas(values, ";", markers):
-        return values
-    return [
-        value
-        if not isinstance(value, str) or is_missing(value, markers)
-        else value.replace(".", "").replace(",", ".")
-        for value in values
-    ]
-
-
-def plain_numbers(
-    values: Sequence[Any], commas: bool, where: str, markers: Collection[str] = ()
-) -> Sequence[Any]:
-    """Cells of a column as `float` reads them: true is 1, false is 0, and 1.234,5 is 1234.5.
-
-    Cells that are no such numbers stay as they are.
-
-    Args:
-        values: the cells.
-        commas: whether the table has decimal commas.
-        where: the column, for messages.
-        markers: texts that stand for a missing value, besides the usual ones.
-
-    Raises:
-        DataError: if the table has decimal commas, and points that may separate thousands.
-
-    Example:
-        >>> plain_numbers(["TRUE", "", "false"], False, "column smoker")
-        [1.0, '', 0.0]
-    """
-    first = next(_each_text(values, markers), None)
-    # Mostly the first text decides, and tables may have millions of them.
-    is_boolean = first is not None and first.lower() in _BOOLEANS
-    if not (is_boolean or commas):
-        return values
-    texts = _texts(values, markers)
-    if is_boolean and all(text.lower() in _BOOLEANS for text in texts):
-        return [
-            _BOOLEANS.get(value.strip().lower(), value) if isinstance(value, str) else value
-            for value in values
-        ]
-    if not commas:
-        return values
-    # A number such as 1.234,5 shows what points are in its column.
-    shows_it = has_decimal_commas(values, ";", markers) and any(
-        {*".,"} <= {*text} for text in texts
-    )
-    doubtful = next((text for text in texts if _THOUSANDS["."].fullmatch(text)), None)
-    if doubtful is not None and not shows_it:
-        raise DataError(
-            f"{where}: {doubtful} may be a number of thousands or one with decimals, because "
-            "others have decimal commas; write numbers without separators of thousands"
-        )
-    return with_points(values, markers)
-
-
-def _texts(values: Iterable[Any], markers: Collection[str]) -> list[str]:
-    """The cells that are texts, without those that are missing."""
-    return list(_each_text(values, markers))
-
-
-def _each_text(values: Iterable[Any], markers: Collection[str]) -> Iterator[str]:
-    texts = (value.strip() for value in values if isinstance(value, str))
-    return (text for text in texts if not is_missing(text, markers))
