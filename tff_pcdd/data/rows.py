@@ -16,7 +16,7 @@ from tff_pcdd.data.encoding import Column
 from tff_pcdd.data.sources import _pillow
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._features import with_markers
-from tff_pcdd.data.sources._names import as_names, check_once, column_name, in_order, is_missing
+from tff_pcdd.data.sources._names import check_once, column_name, in_order, is_missing
 from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.data.sources._table_folder import check_tables, read_tables
 from tff_pcdd.data.sources._table_images import listed_paths
@@ -110,13 +110,9 @@ def names(table: Columns, column: str, what: str) -> list[str]:
         DataError: if there is no such column, or a value is no name.
     """
     values = table.categories(column, f"{what}_column")
-    there = [index for index, value in enumerate(values) if not is_missing(value)]
-    rows = [table.rows[index] for index in there]
-    found = [""] * len(values)
-    named = as_names([values[index] for index in there], what, table.place, rows)
-    for index, name in zip(there, named, strict=True):
-        found[index] = name
-    return found
+    is_there = np.array([not is_missing(value) for value in values], bool)
+    named = iter(table.as_names(values, what, is_there))
+    return [next(named) if there else "" for there in is_there]
 
 
 def check_labels(table: Columns, labels: Sequence[str], class_names: Sequence[str]) -> None:
@@ -191,26 +187,23 @@ def _categories(table: Columns, column: Column) -> np.ndarray:
         bool,
     )
     _check_missing(table, column, lacking)
-    there = np.flatnonzero(~lacking).tolist()
-    rows = [table.rows[index] for index in there]
-    what = f"category of column {column.name!r}"
-    names = as_names([values[index] for index in there], what, table.place, rows)
+    names = table.as_names(values, f"category of column {column.name!r}", ~lacking)
     if unknown := [position for position, name in enumerate(names) if name not in codes]:
         first = unknown[0]
+        row = table.rows[np.flatnonzero(~lacking)[first]]
         where = f"{names[first]!r:.40} in column {column.name!r}"
         if column.fill is None:
             meant = question(nearest(names[first], codes))
             raise DataError(
-                f"{table.place}, row {rows[first]}: {where} is a category of no training sample"
-                f"{meant}"
+                f"{table.place}, row {row}: {where} is a category of no training sample{meant}"
             )
         others = f" (and {len(unknown) - 1} others)" if len(unknown) > 1 else ""
         warn(
-            f"{table.place}, row {rows[first]}{others}: {where} is a category of no training "
+            f"{table.place}, row {row}{others}: {where} is a category of no training "
             "sample, and is taken for missing"
         )
     found = np.full(len(values), np.nan)
-    found[there] = [codes.get(name, np.nan) for name in names]
+    found[~lacking] = [codes.get(name, np.nan) for name in names]
     return found
 
 

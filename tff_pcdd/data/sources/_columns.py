@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd.data.checks import warn
-from tff_pcdd.data.sources._names import Row, column_name, is_missing
+from tff_pcdd.data.sources._names import Row, as_names, column_name, is_missing
 from tff_pcdd.data.sources._tasks import one_hot_hint, texts_hint
 from tff_pcdd.errors import DataError, nearest, question
 
@@ -219,6 +219,15 @@ class Columns:
         """
         values = self.values(name, setting)
         return self._with_points(values) if self._has_commas else values
+
+    def as_names(
+        self, values: Sequence[Any], what: str, is_there: np.ndarray | None = None
+    ) -> list[str]:
+        """Values of the rows, or of those that are there, bool [n], by the function `as_names`."""
+        rows = self.rows
+        if is_there is not None:
+            values, rows = (list(itertools.compress(each, is_there)) for each in (values, rows))
+        return as_names(values, what, self.place, rows)
 
     def numbers(self, name: str, setting: str, missing: np.ndarray | None = None) -> np.ndarray:
         """The values of a column as float64.

@@ -15,7 +15,7 @@ from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.sources._cells import Cells
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._missing import refuse_missing
-from tff_pcdd.data.sources._names import MARKERS, MISSING, as_names, in_order, is_missing, similar
+from tff_pcdd.data.sources._names import MARKERS, MISSING, in_order, is_missing, similar
 from tff_pcdd.data.sources._own import OwnSamples
 from tff_pcdd.data.sources._tasks import texts_hint
 from tff_pcdd.errors import DataError
@@ -224,10 +224,7 @@ def _read_categories(
 ) -> tuple[np.ndarray, list[str]]:
     """The position of each sample's category, float64 [n], NaN where missing; all categories."""
     values = columns.categories(name, "categorical_columns")
-    there = np.flatnonzero(~missing).tolist()
-    rows = [columns.rows[index] for index in there]
-    what = f"category of column {name!r}"
-    names = as_names([values[index] for index in there], what, columns.place, rows)
+    names = columns.as_names(values, f"category of column {name!r}", ~missing)
     known = in_order(names)
     for one, other in similar(known):
         warn(
@@ -236,7 +233,7 @@ def _read_categories(
         )
     position = {category: number for number, category in enumerate(known)}
     read = np.full(len(values), np.nan)
-    read[there] = [position[category] for category in names]
+    read[~missing] = [position[category] for category in names]
     return read, known
 
 

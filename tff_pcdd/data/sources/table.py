@@ -34,7 +34,6 @@ from tff_pcdd.data.sources._image_files import OwnImages
 from tff_pcdd.data.sources._missing import MissingValues
 from tff_pcdd.data.sources._names import (
     Row,
-    as_names,
     as_texts,
     column_name,
     is_missing,
@@ -223,7 +222,7 @@ class Table(OwnImages, MissingValues):
         sites = None
         if self.has_users:
             owners = columns.categories(self.site_column, "site_column")
-            sites = as_names(owners, "site", place, rows)
+            sites = columns.as_names(owners, "site")
         parts = self._given_parts(columns)
         samples = OwnSamples(
             place,
@@ -272,16 +271,16 @@ class Table(OwnImages, MissingValues):
 
     def _labels(self, columns: Columns) -> tuple[list[str], list[str] | None]:
         """The name of each row's class, and the names of all classes if the file has them."""
-        place, rows = columns.place, columns.rows
+        place = columns.place
         given = columns.categories(self.label_column, "label_column")
         known = columns.classes.get(self.label_column)
         if known is None:
             # 1,3 is no number with a decimal comma where 1 and 3 are labels.
             refuse_several(place, map(str, columns.values(self.label_column, "label_column")))
-            return as_names(given, "label", place, rows), None
+            return columns.as_names(given, "label"), None
         class_names = known_classes(known, place)
         names = dict(zip(known, class_names, strict=True))
-        return _labels_of_classes(given, names, place, rows), class_names
+        return _labels_of_classes(given, names, place, columns.rows), class_names
 
     def _given_parts(self, columns: Columns) -> list[str] | None:
         """The part of each row; None if the test samples are to be chosen."""
@@ -291,8 +290,7 @@ class Table(OwnImages, MissingValues):
             _warn_of_parts(columns)
             return None
         texts = columns.values(self.split_column or _SPLIT, "split_column")
-        place, rows = columns.place, columns.rows
-        return check_parts(as_names(texts, "split", place, rows), place, rows)
+        return check_parts(columns.as_names(texts, "split"), columns.place, columns.rows)
 
     def _pool_files(
         self, samples: OwnSamples, columns: Columns, folder: pathlib.Path, request: LoadRequest
@@ -379,7 +377,7 @@ class Table(OwnImages, MissingValues):
         if self.group_column is None:
             return None
         values = [
-            as_names(columns.categories(name, "group_column"), "group", columns.place, columns.rows)
+            columns.as_names(columns.categories(name, "group_column"), "group")
             for name in self._group_columns()
         ]
         return [", ".join(row) for row in zip(*values, strict=True)]
