@@ -16,6 +16,9 @@ import numpy as np
 
 FORMAT = "DICOM"
 
+# The bytes of the preamble, with the mark at its end.
+PREAMBLE = 132
+
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _COLORS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
@@ -73,18 +76,28 @@ def read(path: str, max_pixels: int, *, windows: bool) -> DicomImage | str:
     try:
         with warnings.catch_warnings(action="ignore"):
             with open(path, "rb") as file:
-                has_preamble = file.read(132)[128:] == b"DICM"
-            if has_preamble:
+                is_marked = has_preamble(file.read(PREAMBLE))
+            if is_marked:
                 meta = pydicom.filereader.read_file_meta_info(path)
                 # A few bytes may stand for any number.
                 if meta.get("TransferSyntaxUID") == pydicom.uid.DeflatedExplicitVRLittleEndian:
                     return "is a deflated DICOM file; inflate it, for example by DCMTK's dcmconv"
-            found = pydicom.dcmread(path, force=not has_preamble)
+            found = pydicom.dcmread(path, force=not is_marked)
             refusal = _refused(found, max_pixels) or (windows and _refused_window(found))
             return refusal or _image(found, windows=windows)
     # Damaged files raise errors of many kinds.
     except Exception:
         return _BROKEN
+
+
+def has_preamble(start: bytes) -> bool:
+    """Whether the first bytes of a file are those of a DICOM file; old ones begin otherwise."""
+    return start[:PREAMBLE].endswith(b"DICM")
+
+
+def too_large(width: int, height: int, max_pixels: int) -> str:
+    """What is said of an image with too many pixels."""
+    return f"has {width}×{height} pixels, more than max_image_pixels={max_pixels} allows"
 
 
 def _refused(found, max_pixels: int) -> str | None:
@@ -102,10 +115,7 @@ def _refused(found, max_pixels: int) -> str | None:
             "supported; save the frames that matter as files of their own"
         )
     if found.Rows * found.Columns > max_pixels:
-        return (
-            f"has {found.Columns}×{found.Rows} pixels, more than max_image_pixels={max_pixels} "
-            "allows"
-        )
+        return too_large(found.Columns, found.Rows, max_pixels)
     colors, bits = str(found.PhotometricInterpretation), int(found.BitsAllocated)
     if colors not in _GREY + _COLORS or (colors in _COLORS and bits != 8):
         return f"is a DICOM file of the kind {colors!r:.40} with {bits} bits; {_CONVERT}"

@@ -362,7 +362,7 @@ class _Files:
             if self.headers[row].is_dicom and self.headers[row].is_deep:
                 pixels = transforms.fit(self._shades(row, spec), spec)
             else:
-                pixels = _decoder_of_contents(spec)(self.contents(row))
+                pixels = _decoder(spec, of_contents=True)(self.contents(row))
             yield [row], pixels.numpy()[None]
 
     def _shades(self, row: int, spec: InputSpec) -> np.ndarray:
@@ -395,22 +395,16 @@ def _decoded(paths: np.ndarray, spec: InputSpec) -> Iterator[np.ndarray]:
         yield np.asarray(pixels_of(paths[start : start + _BATCH]), np.uint8)
 
 
-@functools.lru_cache(maxsize=4)
-def _decoder(spec: InputSpec) -> Callable[[np.ndarray], Any]:
-    """Decodes image files, which it names in errors, as eager operations would not."""
+@functools.lru_cache(maxsize=8)
+def _decoder(spec: InputSpec, *, of_contents: bool = False) -> Callable[[Any], Any]:
+    """Decodes image files, which it names in errors, as eager operations would not.
+
+    Or, if asked for, the contents of one image file.
+    """
     import tensorflow as tf
 
-    signature = [tf.TensorSpec([None], tf.string)]
-    return tf.function(lambda x: transforms.normalize(x, spec), input_signature=signature)
-
-
-@functools.lru_cache(maxsize=4)
-def _decoder_of_contents(spec: InputSpec) -> Callable[[bytes], Any]:
-    """Decodes the contents of an image file."""
-    import tensorflow as tf
-
-    signature = [tf.TensorSpec([], tf.string)]
-    return tf.function(lambda x: transforms.decode_image(x, spec), input_signature=signature)
+    decode, shape = (transforms.decode_image, []) if of_contents else (transforms.normalize, [None])
+    return tf.function(lambda x: decode(x, spec), input_signature=[tf.TensorSpec(shape, tf.string)])
 
 
 def _remarks(samples: OwnSamples, headers: Sequence[Header]) -> dict[str, int]:

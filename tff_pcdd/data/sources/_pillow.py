@@ -41,8 +41,9 @@ _REFUSED = {".heic", ".heif", ".avif", ".jp2"}
 
 FORMATS = "JPEG, PNG, TIFF, WebP, BMP, GIF or DICOM"
 
-# Formats of which TensorFlow reads the pixels.
+# Formats of which TensorFlow reads the pixels, and how files begin that are in one or may be.
 _TENSORFLOW = ("JPEG", "PNG")
+_STARTS = (b"\x89PNG", b"\xff\xd8\xff", b"BM")
 
 # Pillow's modes of grey images, of those of 16 bits, and of all that can be converted.
 _GREY = {"1", "L", "LA", "La"}
@@ -76,10 +77,10 @@ class Header:
     format: str
     mode: str
     is_deep: bool
-    is_turned: bool
-    is_told_otherwise: bool
-    is_transparent: bool
-    has_frames: bool
+    is_turned: bool = False
+    is_told_otherwise: bool = False
+    is_transparent: bool = False
+    has_frames: bool = False
     window: tuple[float, float, str] | None = None
     patient: str = ""
 
@@ -110,7 +111,7 @@ def is_dicom(path: str | os.PathLike) -> bool:
     """Whether a regular file is a DICOM file; they often have no suffix."""
     try:
         with open(path, "rb") as file:
-            return _starts_as_dicom(file.read(132))
+            return _dicom.has_preamble(file.read(_dicom.PREAMBLE))
     except OSError:
         return False
 
@@ -138,7 +139,7 @@ def look_at(path: str, max_pixels: int, *, whole: bool, windows: bool = True) ->
             file.seek(0)
             with Image.open(file, formats=tuple(_SUFFIXES)) as image:
                 if image.width * image.height > max_pixels:
-                    return _too_large(image.size, max_pixels)
+                    return _dicom.too_large(*image.size, max_pixels)
                 return _refused(image) or _header(image, digest, start, path, whole=whole)
     except Image.DecompressionBombError:
         return f"has more pixels than max_image_pixels={max_pixels} allows"
@@ -152,8 +153,8 @@ def look_at(path: str, max_pixels: int, *, whole: bool, windows: bool = True) ->
 def _is_dicom(start: bytes, path: str) -> bool:
     """Whether a file is a DICOM file by its first bytes; old ones begin with any bytes."""
     known = any(start[place:].startswith(magic) for place, magic, _ in image_headers.OTHERS)
-    other = known or start.startswith((b"\x89PNG", b"\xff\xd8\xff", b"BM")) or not start
-    return _starts_as_dicom(start) or (path.lower().endswith(_DICOM) and not other)
+    other = known or start.startswith(_STARTS) or not start
+    return _dicom.has_preamble(start) or (path.lower().endswith(_DICOM) and not other)
 
 
 def _dicom_header(path: str, digest: str, max_pixels: int, *, windows: bool) -> Header | str:
@@ -168,18 +169,9 @@ def _dicom_header(path: str, digest: str, max_pixels: int, *, windows: bool) -> 
         _dicom.FORMAT,
         mode,
         found.is_deep,
-        is_turned=False,
-        is_told_otherwise=False,
-        is_transparent=False,
-        has_frames=False,
         window=found.window,
         patient=found.patient,
     )
-
-
-def _too_large(size: tuple[int, int], max_pixels: int) -> str:
-    width, height = size
-    return f"has {width}×{height} pixels, more than max_image_pixels={max_pixels} allows"
 
 
 def _header(image, digest: str, start: bytes, path: str, *, whole: bool) -> Header:
@@ -294,13 +286,6 @@ def what_it_is(start: bytes) -> str:
             return f"is {what}, not {FORMATS}; convert it"
     if start.lstrip()[:20].lower().startswith((b"<!doctype", b"<html", b"<?xml", b"<svg")):
         return f"is a web page or XML, not {FORMATS}; download the image again"
-    if start.startswith((b"\x89PNG", b"\xff\xd8\xff", b"BM")):
+    if start.startswith(_STARTS):
         return "is broken: not a whole image"
     return f"not a {FORMATS} image"
-
-
-def _starts_as_dicom(content: bytes) -> bool:
-    return any(
-        what == "a DICOM file" and content[place:].startswith(magic)
-        for place, magic, what in image_headers.OTHERS
-    )
