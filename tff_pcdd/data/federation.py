@@ -15,9 +15,6 @@ from tff_pcdd.data.checks import to_int32, warn
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.errors import DataError
 
-# The number of clients whose indices are joined at a time.
-_BLOCK = 10_000
-
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
@@ -163,23 +160,15 @@ class Federation:
     def _check_indices(self, part: str, size: int) -> None:
         """Refuses indices of samples that do not exist, or are held out and trained on."""
 
-        def exceed(indices: Sequence[np.ndarray]) -> bool:
-            # Of many clients together, because calls for each of them would take longest.
-            every = np.concatenate(indices)
+        def exceed(clients: Sequence[ClientIndices]) -> bool:
+            fields = ("test",) if part == "test" else ("train", "validation")
+            every = np.concatenate([getattr(own, field) for own in clients for field in fields])
             return bool(every.size) and not 0 <= every.min() <= every.max() < size
 
-        if part == "test":
-            found = [[client.test] for client in self.clients]
-        else:
-            found = [[client.train, client.validation] for client in self.clients]
-        for start in range(0, len(found), _BLOCK):
-            block = found[start : start + _BLOCK]
-            if not exceed([indices for own in block for indices in own]):
-                continue
-            client = next(k for k, own in enumerate(block, start) if exceed(own))
-            raise DataError(
-                f"client {self.clients[client].client_id}: {part} indices exceed {size} samples"
-            )
+        # Of all clients together, because calls for each of them would take longest.
+        if exceed(self.clients):
+            client = next(own for own in self.clients if exceed([own]))
+            raise DataError(f"client {client.client_id}: {part} indices exceed {size} samples")
         if part == "test":
             return
         trained = np.zeros(size, bool)
@@ -304,13 +293,10 @@ class Federation:
         return self._count(self.test.y, [client.test for client in self.clients])
 
     def _count(self, labels: np.ndarray, parts: Sequence[np.ndarray]) -> np.ndarray:
-        counts = np.empty((len(parts), self.num_classes), np.int64)
-        for start in range(0, len(parts), _BLOCK):
-            block = parts[start : start + _BLOCK]
-            owners = np.repeat(np.arange(len(block)), [len(part) for part in block])
-            cells = owners * self.num_classes + labels[np.concatenate(block)]
-            found = np.bincount(cells, minlength=len(block) * self.num_classes)
-            counts[start : start + _BLOCK] = found.reshape(len(block), self.num_classes)
+        owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        cells = owners * self.num_classes + labels[np.concatenate(parts)]
+        counts = np.bincount(cells, minlength=len(parts) * self.num_classes)
+        counts = counts.reshape(len(parts), self.num_classes)
         counts.flags.writeable = False
         return counts
 
