@@ -8,14 +8,15 @@ one at a time.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import mmap
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tff_pcdd.data.sources._json import STRING, Limits, end_of_brackets, parse
+from tff_pcdd.data.sources._json import STRING, JsonSource, Limits, end_of_brackets, parse
 from tff_pcdd.data.sources._places import check_file, meant
 from tff_pcdd.errors import DataError
 
@@ -36,29 +37,31 @@ class Entry(NamedTuple):
     size: int
 
 
-def leaf_folder(root: pathlib.Path, name: str) -> pathlib.Path:
-    """The folder that holds the folders train and test of a data set.
+@dataclasses.dataclass(frozen=True)
+class LeafDirectory(JsonSource):
+    """Mixin for data sets in the directories that LEAF's scripts make."""
 
-    Args:
-        root: the directory of the user.
-        name: the data set.
+    def folder(self) -> pathlib.Path:
+        """The folder that holds the folders train and test.
 
-    Raises:
-        DataError: if there is none.
-    """
-    for folder in (root, root / "data", root / name, root / name / "data"):
-        if (folder / "train").is_dir() and (folder / "test").is_dir():
-            return folder
-    raise DataError(
-        f"dataset {name}: data_dir={root} needs folders train and test of LEAF's JSON files"
-        f"{meant(root)}"
-    )
+        Raises:
+            DataError: if there is none.
+        """
+        root, name = self.path, self.name
+        for folder in (root, root / "data", root / name, root / name / "data"):
+            if (folder / "train").is_dir() and (folder / "test").is_dir():
+                return folder
+        raise DataError(
+            f"dataset {name}: data_dir={root} needs folders train and test of LEAF's JSON files"
+            f"{meant(root)}"
+        )
 
+    def check(self) -> None:
+        self.folder()
 
-def leaf_files(root: pathlib.Path, name: str) -> list[pathlib.Path]:
-    """The JSON files of a data set; arguments and errors as of `leaf_folder`."""
-    folder = leaf_folder(root, name)
-    return [path for part in ("train", "test") for path in sorted((folder / part).glob("*.json"))]
+    def read_files(self) -> Iterable[pathlib.Path]:
+        parts = (self.folder() / part for part in ("train", "test"))
+        return [path for part in parts for path in sorted(part.glob("*.json"))]
 
 
 def index(folder: str | os.PathLike, limits: Limits) -> dict[str, Entry]:

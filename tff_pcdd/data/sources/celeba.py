@@ -8,15 +8,13 @@ raw/img_align_celeba.
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-from collections.abc import Iterable
 
 from tff_pcdd.data.input_spec import IMAGE_FILE
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._image_files import OwnImages
 from tff_pcdd.data.sources._image_lists import first_existing
-from tff_pcdd.data.sources._json import JsonSource, parse
-from tff_pcdd.data.sources._leaf_json import index, leaf_files, leaf_folder, mapped
+from tff_pcdd.data.sources._json import parse
+from tff_pcdd.data.sources._leaf_json import LeafDirectory, index, mapped
 from tff_pcdd.data.sources._names import as_names
 from tff_pcdd.data.sources._own import OwnSamples
 from tff_pcdd.errors import DataError
@@ -24,19 +22,13 @@ from tff_pcdd.errors import DataError
 
 @register
 @dataclasses.dataclass(frozen=True)
-class CelebA(OwnImages, JsonSource):
+class CelebA(OwnImages, LeafDirectory):
     """CelebA with the two classes that LEAF makes of an attribute; the persons are the clients."""
 
     info = DatasetInfo("celeba", IMAGE_FILE, 2, (32, 32, 3), has_users=True, needs_data_dir=True)
 
-    def check(self) -> None:
-        leaf_folder(self.path, self.name)
-
-    def read_files(self) -> Iterable[pathlib.Path]:
-        return leaf_files(self.path, self.name)
-
     def load(self, request: LoadRequest) -> PooledData:
-        root = leaf_folder(self.path, self.name)
+        root = self.folder()
         images = first_existing(root, ("raw/img_align_celeba", "img_align_celeba"))
         names: list[str] = []
         labels: list[str] = []

@@ -12,7 +12,7 @@ import dataclasses
 import mmap
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from tff_pcdd.data.checks import first_outside
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.input_spec import IMAGE, TEXT, VECTOR
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
-from tff_pcdd.data.sources._json import JsonSource, Limits, parse
+from tff_pcdd.data.sources._json import Limits, parse
 from tff_pcdd.data.sources._leaf_formats import (
     ALPHABET,
     Format,
@@ -31,13 +31,13 @@ from tff_pcdd.data.sources._leaf_formats import (
     LeafVectors,
     as_floats,
 )
-from tff_pcdd.data.sources._leaf_json import Entry, index, leaf_files, leaf_folder, mapped
+from tff_pcdd.data.sources._leaf_json import Entry, LeafDirectory, index, mapped
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
 
 
 @dataclasses.dataclass(frozen=True)
-class LeafSource(LeafFormat, JsonSource):
+class LeafSource(LeafFormat, LeafDirectory):
     """A data set in the directory layout of LEAF's own scripts."""
 
     num_classes: int | None = option(
@@ -59,14 +59,8 @@ class LeafSource(LeafFormat, JsonSource):
         return self.num_classes or super().least_classes()
 
     def load(self, request: LoadRequest) -> PooledData:
-        folder = leaf_folder(self.path, self.name)
+        folder = self.folder()
         return self.load_folders(folder / "train", folder / "test", request)
-
-    def check(self) -> None:
-        leaf_folder(self.path, self.name)
-
-    def read_files(self) -> Iterable[pathlib.Path]:
-        return leaf_files(self.path, self.name)
 
     def load_folders(
         self, train_dir: str | os.PathLike, test_dir: str | os.PathLike, request: LoadRequest
