@@ -19,7 +19,6 @@ import numpy as np
 from tff_pcdd.data import partitions, rows, sources
 from tff_pcdd.data.config import DataConfig
 from tff_pcdd.data.federation import ClientIndices, Federation
-from tff_pcdd.data.input_spec import TEXT, VECTOR
 from tff_pcdd.data.sources import DatasetInfo, DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._arrays import OwnArrays
 from tff_pcdd.data.sources._names import quoted
@@ -208,10 +207,6 @@ def register_federation(federation: Federation) -> type[DataSource]:
 
         def suggested_partition(self) -> dict[str, str]:
             return {"partition": "natural"}
-
-        def suggested_model(self) -> dict[str, str]:
-            model = {VECTOR: "mlp", TEXT: "lstm"}.get(spec.kind)
-            return {} if model is None else {"model": model}
 
     # Another registration of the same name replaces this one, as in a notebook's cell.
     Registered.__qualname__ = f"Registered({federation.name})"

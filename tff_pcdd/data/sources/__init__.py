@@ -33,7 +33,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from tff_pcdd import text
-from tff_pcdd.data.input_spec import IMAGE_FILE, MAX_PIXELS, TEXT, InputSpec
+from tff_pcdd.data.input_spec import IMAGE_FILE, MAX_PIXELS, TEXT, VECTOR, InputSpec
 from tff_pcdd.data.pooled import DatasetInfo, LoadRequest, PooledData
 from tff_pcdd.data.sources._places import meant
 from tff_pcdd.errors import DataError, SettingError
@@ -142,7 +142,8 @@ class DataSource(Component):
 
     def suggested_model(self) -> dict[str, str]:
         """The backbone that suits the data set, as a flat setting; empty for the usual default."""
-        return {}
+        model = {TEXT: "lstm", VECTOR: "mlp"}.get(self.info.kind)
+        return {"model": model} if model else {}
 
     def least_classes(self) -> int:
         """The minimum number of classes, which is known before loading."""
@@ -205,9 +206,6 @@ class TextSource(DataSource):
     def text_spec(self, dtype: str = "uint8") -> InputSpec:
         """The input spec for ids of type `dtype`, "uint8" or "int32"."""
         return InputSpec(TEXT, self.info.shape, dtype, vocabulary=self.info.vocabulary)
-
-    def suggested_model(self) -> dict[str, str]:
-        return {"model": "lstm"}
 
     def input_spec(self) -> InputSpec:
         return self.text_spec()

@@ -224,6 +224,3 @@ class LeafVectors(LeafFormat):
 
     def input_spec(self) -> InputSpec:
         return self.stored_spec(np.dtype(np.float32))
-
-    def suggested_model(self) -> dict[str, str]:
-        return {"model": "mlp"}
