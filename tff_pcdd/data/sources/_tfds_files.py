@@ -97,21 +97,13 @@ def check_features(feature: Any, path: pathlib.Path) -> None:
     """
     if not isinstance(feature, dict):
         raise DataError(f"{path}: a feature must be an object")
-    older = "type" in feature
-    if _class(feature, path) == _DICT:
-        if older:
-            _expect(feature, {"type", "content", "proto_cls"}, path)
-            content = feature.get("content")
-            if feature.get("proto_cls"):
-                content = content.get("features") if isinstance(content, dict) else None
-        else:
-            _expect(feature, {_CLASS, "featuresDict", *_DOCUMENTATION}, path)
-            content = feature.get("featuresDict")
-            content = content.get("features") if isinstance(content, dict) else None
-        if not isinstance(content, dict):
-            raise DataError(f"{path}: the features must be an object")
-    else:
+    if _class(feature, path) != _DICT:
         raise DataError(f"{path}: the outermost class must be {_DICT}")
+    content = _content(feature, "featuresDict", path)
+    if "type" not in feature or feature.get("proto_cls"):
+        content = content.get("features") if isinstance(content, dict) else None
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: the features must be an object")
     for name, inner in content.items():
         _check_single(inner, path, name)
 
@@ -122,16 +114,12 @@ def _check_single(feature: Any, path: pathlib.Path, name: str) -> None:
     field, message = _CLASSES.get(_class(feature, path), ("", ""))
     if not field:
         raise DataError(f"{path}: feature {name!r:.80} must not contain others")
+    content = _content(feature, field, path)
     if "type" in feature:
-        _expect(feature, {"type", "content", "proto_cls"}, path)
         if feature.get("proto_cls", "") not in ("", f"tensorflow_datasets.{message}"):
             raise DataError(f"{path}: feature {name!r:.80} has another content than its class")
-        content = feature.get("content")
         if isinstance(content, str):
             content = _parse(content, path)
-    else:
-        _expect(feature, {_CLASS, field, *_DOCUMENTATION}, path)
-        content = feature.get(field, {})
     if not isinstance(content, dict):
         raise DataError(f"{path}: feature {name!r:.80} must be described by an object")
     _expect(content, _FIELDS, path)
@@ -146,6 +134,15 @@ def _class(feature: dict[str, Any], path: pathlib.Path) -> str:
             f"set may be the classes {known} of TensorFlow Datasets"
         )
     return name
+
+
+def _content(feature: dict[str, Any], field: str, path: pathlib.Path) -> Any:
+    """The description of a feature, in the format of today or in the older one, with a type."""
+    if "type" in feature:
+        _expect(feature, {"type", "content", "proto_cls"}, path)
+        return feature.get("content")
+    _expect(feature, {_CLASS, field, *_DOCUMENTATION}, path)
+    return feature.get(field, {})
 
 
 def _expect(value: dict[str, Any], fields: Collection[str], path: pathlib.Path) -> None:

@@ -45,7 +45,13 @@ class TfdsSource(ImageSource, JsonSource):
 
         try:
             builder = tfds.builder_from_directory(folder)
-            _check_classes(builder, self.info)
+            number = builder.info.features["label"].num_classes
+            # Before a name is made for each of them.
+            if number != self.info.num_classes:
+                raise DataError(
+                    f"dataset {self.name}: {builder.data_path} has {number} classes, not "
+                    f"{self.info.num_classes}"
+                )
             class_names = tuple(builder.info.features["label"].names)
             train, test = (_decode_split(builder, split, self.info) for split in ("train", "test"))
         except DataError:
@@ -143,15 +149,6 @@ def _find(name: str, data_dir: str | None) -> pathlib.Path:
     if not (newest / "dataset_info.json").is_file():
         raise DataError(f"dataset {name}: {newest} has no dataset_info.json; {wanted}")
     return newest
-
-
-def _check_classes(builder: Any, info: DatasetInfo) -> None:
-    """Checks the number of classes before a name is made for each of them."""
-    number = builder.info.features["label"].num_classes
-    if number != info.num_classes:
-        raise DataError(
-            f"dataset {info.name}: {builder.data_path} has {number} classes, not {info.num_classes}"
-        )
 
 
 def _decode_split(builder: Any, split: str, info: DatasetInfo) -> Examples:
