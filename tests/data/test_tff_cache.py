@@ -197,8 +197,10 @@ def test_files_that_are_not_whole(emnist, tmp_path):
 
 def test_the_rest_of_a_user_is_never_read(emnist, monkeypatch):
     read = []
-    images = tff_cache._images
-    monkeypatch.setattr(tff_cache, "_images", lambda part: read.append(1) or images(part))
+    samples = tff_cache.TffEmnist.samples
+    monkeypatch.setattr(
+        tff_cache.TffEmnist, "samples", lambda self, part: read.append(1) or samples(self, part)
+    )
     data.load_federation("tff_emnist", "natural", 1, data_dir=str(emnist[0]), seed=1)
     assert len(read) <= 2
 

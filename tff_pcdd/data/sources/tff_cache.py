@@ -12,11 +12,10 @@ little text for a single sample are left out and counted in the notes (`empty_us
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -71,8 +70,16 @@ class TffCacheSource(LeafFormat, DirectorySource):
 
     def load(self, request: LoadRequest) -> PooledData:
         file = self._file()
-        with _readable(self.name, file):
+        try:
             return self._read(self.client_data(file.parent), request, file)
+        except (DataError, SettingError, ImportError):
+            raise
+        # Libraries raise many kinds of errors for an incomplete file.
+        except Exception as error:
+            raise DataError(
+                f"dataset {self.name}: {file} is unreadable or incomplete ({reason_of(error)}); "
+                "delete it and let TFF download it again"
+            ) from error
 
     def check(self) -> None:
         self._file()
@@ -173,7 +180,12 @@ class _Emnist(LeafImages, TffCacheSource):
         ]
 
     def samples(self, dataset: Any) -> Arrays:
-        return _images(dataset)
+        chunks = list(dataset.batch(_CHUNK).as_numpy_iterator())
+        if not chunks:
+            return _nothing(self.format.shape)
+        pixels = np.concatenate([chunk["pixels"] for chunk in chunks])
+        labels = np.concatenate([chunk["label"] for chunk in chunks])
+        return grey_levels(to_float32(pixels)[..., None]), to_int32(labels)
 
 
 @register
@@ -218,21 +230,13 @@ class TffShakespeare(LeafText, TffCacheSource):
         return tff.simulation.datasets.shakespeare.load_data(cache_dir=str(folder))
 
     def samples(self, dataset: Any) -> Arrays:
-        return _windows(dataset)
-
-
-@contextlib.contextmanager
-def _readable(name: str, file: pathlib.Path) -> Iterator[None]:
-    """Converts the exceptions that libraries raise for an incomplete file to `DataError`."""
-    try:
-        yield
-    except (DataError, SettingError, ImportError):
-        raise
-    except Exception as error:
-        raise DataError(
-            f"dataset {name}: {file} is unreadable or incomplete ({reason_of(error)}); "
-            "delete it and let TFF download it again"
-        ) from error
+        chunks = dataset.batch(_CHUNK).as_numpy_iterator()
+        snippets = [snippet.decode("utf-8", "replace") for x in chunks for snippet in x["snippets"]]
+        ids = character_ids("\n".join(snippets))
+        if len(ids) <= SEQUENCE:
+            return _nothing(self.format.shape)
+        windows = np.lib.stride_tricks.sliding_window_view(ids, SEQUENCE)[:-1]
+        return windows.copy(), ids[SEQUENCE:].astype(np.int32)
 
 
 def _nothing(shape: tuple[int, ...]) -> Arrays:
@@ -247,24 +251,3 @@ def _join(samples: Sequence[Arrays]) -> tuple[Examples, list[np.ndarray]]:
     ends = np.cumsum([len(y) for y in labels])
     rows = [np.arange(end - len(y), end) for y, end in zip(labels, ends, strict=True)]
     return Examples(np.concatenate(inputs), np.concatenate(labels)), rows
-
-
-def _images(dataset: Any) -> Arrays:
-    """Images [n, 28, 28, 1], uint8 if they are grey levels, and int32 labels [n]."""
-    chunks = list(dataset.batch(_CHUNK).as_numpy_iterator())
-    if not chunks:
-        return _nothing(LeafImages.format.shape)
-    pixels = np.concatenate([chunk["pixels"] for chunk in chunks])
-    labels = np.concatenate([chunk["label"] for chunk in chunks])
-    return grey_levels(to_float32(pixels)[..., None]), to_int32(labels)
-
-
-def _windows(dataset: Any) -> Arrays:
-    """Inputs, uint8 [n, 80], and labels, int32 [n], of a user's snippets."""
-    chunks = dataset.batch(_CHUNK).as_numpy_iterator()
-    snippets = [snippet.decode("utf-8", "replace") for x in chunks for snippet in x["snippets"]]
-    ids = character_ids("\n".join(snippets))
-    if len(ids) <= SEQUENCE:
-        return _nothing(LeafText.format.shape)
-    windows = np.lib.stride_tricks.sliding_window_view(ids, SEQUENCE)[:-1]
-    return windows.copy(), ids[SEQUENCE:].astype(np.int32)
