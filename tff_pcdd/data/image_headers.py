@@ -70,10 +70,11 @@ def image_size(contents: tf.Tensor) -> tf.Tensor:
         lambda: tf.cast(tf.image.extract_jpeg_shape(contents)[:2], tf.int64),
         lambda: tf.zeros([2], tf.int64),
     )
-    bmp = _signed(_number(start, tf.constant([22, 18], tf.int64), 4, big=False))
+    bmp = _number(start, tf.constant([22, 18], tf.int64), 4, big=False)
     png = _number(start, tf.constant([20, 16], tf.int64), 4, big=True)
     # The height of a BMP file is negative if its rows are stored from top to bottom.
-    size = tf.where(_starts_with(start, _BMP), tf.abs(bmp), jpeg)
+    bmp = tf.where(bmp < 2**31, bmp, 2**32 - bmp)
+    size = tf.where(_starts_with(start, _BMP), bmp, jpeg)
     return tf.where(_starts_with(start, _PNG), png, size)
 
 
@@ -86,10 +87,6 @@ def within(contents: tf.Tensor, max_pixels: int) -> tf.Tensor:
 
 def _starts_with(start: tf.Tensor, signature: tuple[int, ...]) -> tf.Tensor:
     return tf.reduce_all(tf.equal(start[: len(signature)], tf.constant(signature, tf.int64)))
-
-
-def _signed(value: tf.Tensor) -> tf.Tensor:
-    return tf.where(value < 2**31, value, value - 2**32)
 
 
 def unreadable(contents: tf.Tensor, *, is_deep: bool) -> tf.Tensor:
