@@ -46,7 +46,9 @@ def speed_up(model: tf.keras.Model) -> None:
                 convolution, stride=layer.strides[0], padding=layer.padding.upper()
             )
         elif _fits_float32(layer):
-            layer.convolution_op = padded_convolution
+            layer.convolution_op = functools.partial(
+                convolution, padding="SAME", leaves_out_padding=True
+            )
 
 
 def _is_plain(layer: tf.keras.layers.Conv2D) -> bool:
@@ -93,7 +95,14 @@ def _fits(layer: tf.keras.layers.Conv2D) -> bool:
     )
 
 
-def convolution(x: tf.Tensor, kernel: tf.Tensor, *, stride: int = 1, padding: str) -> tf.Tensor:
+def convolution(
+    x: tf.Tensor,
+    kernel: tf.Tensor,
+    *,
+    stride: int = 1,
+    padding: str,
+    leaves_out_padding: bool = False,
+) -> tf.Tensor:
     """A convolution whose gradient for the kernel is computed as one product per kernel position.
 
     Args:
@@ -101,6 +110,9 @@ def convolution(x: tf.Tensor, kernel: tf.Tensor, *, stride: int = 1, padding: st
         kernel: [rows, columns, channels, filters], of the same type.
         stride: in both directions.
         padding: "VALID", or "SAME" with stride 1.
+        leaves_out_padding: whether the gradient for `x` is computed so, too, over those positions
+            of the image for which the place of the kernel does not lie on the padding. Height and
+            width are known, and every place of the kernel meets the image somewhere.
 
     Returns:
         What `tf.nn.conv2d` returns.
@@ -109,10 +121,13 @@ def convolution(x: tf.Tensor, kernel: tf.Tensor, *, stride: int = 1, padding: st
     @tf.custom_gradient
     def convolve(x, kernel):
         def gradient(upstream):
-            options = {"strides": [1, stride, stride, 1], "padding": padding}
-            for_input = tf.raw_ops.Conv2DBackpropInput(
-                input_sizes=tf.shape(x), filter=kernel, out_backprop=upstream, **options
-            )
+            if leaves_out_padding:
+                for_input = _gradient_of_input(x.shape, kernel, upstream)
+            else:
+                options = {"strides": [1, stride, stride, 1], "padding": padding}
+                for_input = tf.raw_ops.Conv2DBackpropInput(
+                    input_sizes=tf.shape(x), filter=kernel, out_backprop=upstream, **options
+                )
             if padding == "SAME":
                 pairs = _windows_without_padding(x, upstream, kernel.shape)
             else:
@@ -169,45 +184,23 @@ def _windows_without_padding(
             yield x[:, in_rows, in_columns], upstream[:, out_rows, out_columns]
 
 
-def padded_convolution(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """A convolution with stride 1 and padding "SAME" whose gradients leave out the padding.
-
-    Both are a product of matrices for each position in the kernel, over those positions of the
-    image for which it does not lie on the padding.
-
-    Args:
-        x: images [batch, height, width, channels]; height and width are known, and large enough
-            for every place of the kernel to meet the image somewhere.
-        kernel: [rows, columns, channels, filters], of the same type.
-
-    Returns:
-        What `tf.nn.conv2d` returns.
-    """
-
-    @tf.custom_gradient
-    def convolve(x, kernel):
-        def gradient(upstream):
-            height, width = x.shape[1:3]
-            rows, columns, channels, filters = kernel.shape
-            for_x = []
-            for row, in_rows, out_rows in _unpadded(rows, height):
-                for column, in_columns, out_columns in _unpadded(columns, width):
-                    above = upstream[:, out_rows, out_columns]
-                    flat = tf.reshape(above, [-1, filters])
-                    product = tf.matmul(flat, kernel[row, column], transpose_b=True)
-                    product = tf.reshape(product, [*tf.unstack(tf.shape(above)[:3]), channels])
-                    around = [
-                        [part.start, size - part.stop]
-                        for part, size in ((in_rows, height), (in_columns, width))
-                    ]
-                    for_x.append(tf.pad(product, [[0, 0], *around, [0, 0]]))
-            pairs = _windows_without_padding(x, upstream, kernel.shape)
-            return tf.add_n(for_x), _gradient_of_kernel(pairs, kernel.shape)
-
-        return tf.nn.conv2d(x, kernel, 1, "SAME"), gradient
-
-    # The kernel is a variable, of which the gradient would have to be returned apart.
-    return convolve(tf.convert_to_tensor(x), tf.convert_to_tensor(kernel))
+def _gradient_of_input(shape: tf.TensorShape, kernel: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+    """The gradient for images of this shape, with stride 1 and padding "SAME"."""
+    height, width = shape[1:3]
+    rows, columns, channels, filters = kernel.shape
+    products = []
+    for row, in_rows, out_rows in _unpadded(rows, height):
+        for column, in_columns, out_columns in _unpadded(columns, width):
+            above = upstream[:, out_rows, out_columns]
+            flat = tf.reshape(above, [-1, filters])
+            product = tf.matmul(flat, kernel[row, column], transpose_b=True)
+            product = tf.reshape(product, [*tf.unstack(tf.shape(above)[:3]), channels])
+            around = [
+                [part.start, size - part.stop]
+                for part, size in ((in_rows, height), (in_columns, width))
+            ]
+            products.append(tf.pad(product, [[0, 0], *around, [0, 0]]))
+    return tf.add_n(products)
 
 
 def _unpadded(size: int, length: int) -> Iterator[tuple[int, slice, slice]]:
