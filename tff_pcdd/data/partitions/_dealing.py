@@ -29,11 +29,6 @@ def check_arguments(
     Returns:
         Both label arrays as int64, the second empty if there are no test labels, and the number of
         classes.
-
-    Raises:
-        SettingError: if `num_clients` or `seed` is out of bounds.
-        DataError: if labels are not a vector of integers from 0 to `num_classes` - 1, or there are
-            no training samples.
     """
     check_positive("num_clients", num_clients)
     if seed != int(seed) or seed < 0:
@@ -71,12 +66,7 @@ def check_positive(name: str, value: int) -> None:
 def deal(
     labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, ...]:
-    """Shuffles each class and gives client k `counts[k, c]` samples of class c.
-
-    Args:
-        labels: class of each sample, [n].
-        counts: number of samples, [clients, classes]; column c sums to the size of class c.
-        rng: the source of randomness.
+    """Shuffles each class and gives client k `counts[k, c]` samples of class c, all of them in sum.
 
     Returns:
         For each client the sorted indices of its samples.

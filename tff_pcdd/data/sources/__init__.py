@@ -21,6 +21,9 @@ A data set of your own is a registered class with a `DatasetInfo` and a method `
 
 Fields made by `tff_pcdd.settings.option` become settings of the data set. An instance of a class
 that is not registered can be passed to `DataConfig(source=...)`.
+
+What the private modules refuse is a `DataError` that names the file and the row, sample or column;
+their docstrings do not repeat it.
 """
 
 from __future__ import annotations

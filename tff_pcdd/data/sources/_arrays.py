@@ -39,18 +39,14 @@ class OwnArrays(OwnSource, ImageSource, MissingValues):
         class_names: Iterable[Any] | None = None,
         groups: Any | None = None,
     ) -> PooledData:
-        """Makes a data set of arrays.
+        """Makes a data set of arrays; `own.from_arrays` describes them.
 
         Args:
             place: what the arrays are from, for messages.
-            x: images [n, height, width] or [n, height, width, channels], or vectors [n, numbers].
-            labels: names or whole numbers, [n]; indices into `class_names` if these are given.
-            sites: names or whole numbers, [n]; None if there are no sites.
-            parts: "train", "val" or "test", [n]; None to choose test samples.
+            x, labels, sites, parts, groups: of each sample, [n, ...]; None for no sites, no groups,
+                and test samples that are chosen.
             request: which sites to keep.
-            class_names: a name for each label from 0; they keep their order, and those without
-                samples stay, so that a class's number is its label.
-            groups: names or whole numbers of patients or the like, [n]; None if there are none.
+            class_names: a name for each label from 0.
 
         Raises:
             DataError: if the arrays do not fit each other, or hold values that cannot be used.
@@ -156,12 +152,7 @@ def as_inputs(x: Any, place: str) -> np.ndarray:
 
 
 def _check_channels_last(shape: tuple[int, ...], place: str) -> None:
-    """Refuses images whose channels come first, and warns where that is only likely.
-
-    Raises:
-        DataError: if there would be more than four channels, and the second axis has the size of
-            channels, or the last two axes are a square; or if all three axes are equal.
-    """
+    """Refuses images whose channels come first, and warns where that is only likely."""
     _, first, second, last = shape
     if last <= 4:
         return
@@ -213,19 +204,15 @@ def vector_spec(place: str, train: np.ndarray, names: Sequence[str] = ()) -> Inp
         ((ranges > 0) & (ranges < np.finfo(np.float32).tiny), "so small that all of them become 0"),
     ):
         positions = np.flatnonzero(chosen).tolist()
-        shown = [names[index] if names else str(index) for index in positions[:5]]
-        more = f" and {len(positions) - 5} more" if len(positions) > 5 else ""
         if positions:
+            shown = [names[index] if names else str(index) for index in positions[:5]]
+            more = f" and {len(positions) - 5} more" if len(positions) > 5 else ""
             warn(f"{place}: features {', '.join(shown)}{more} are {what}")
     return InputSpec(VECTOR, train.shape[1:], "float32", mean=mean, std=std)
 
 
 def known_classes(class_names: Iterable[Any], place: str) -> list[str]:
-    """The names of the classes, in their order.
-
-    Raises:
-        DataError: if they are no list, or one is missing or occurs twice.
-    """
+    """The names of the classes, in their order; refused if one is missing or occurs twice."""
     try:
         names = list(class_names)
     except TypeError:

@@ -54,18 +54,14 @@ class Cells:
         markers: Sequence[str],
         texts: Sequence[str],
     ) -> tuple[Column, ...]:
-        """How the cells are encoded, from the samples for training.
+        """How the cells are encoded, from those of the samples for training.
 
         Args:
             place: the table, for messages.
             train: their cells, float64 [n, columns].
-            impute: MEDIAN or MEAN of what replaces missing numbers; None if nothing is missing.
+            impute: MEDIAN or MEAN, which replaces missing numbers; None if nothing is missing.
             shifted: the columns of numbers from which their mean is subtracted.
-            markers: numbers that stand for a missing value.
-            texts: texts that stand for a missing value.
-
-        Raises:
-            DataError: if a column has no value, or too many categories.
+            markers, texts: numbers and texts that stand for a missing value.
         """
         columns = []
         for name, cells, known in zip(self.names, train.T, self.categories, strict=True):
@@ -99,12 +95,7 @@ class Cells:
         return tuple(columns)
 
     def unknown(self, x: np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
-        """For each column, the positions of the samples whose category is not one of its own.
-
-        Args:
-            x: the cells of the samples, float64 [n, columns].
-            columns: the columns.
-        """
+        """For each column, the rows of cells, [n, columns], with a category it does not have."""
         return [
             np.flatnonzero(
                 (column.categories is not None)
@@ -115,14 +106,9 @@ class Cells:
         ]
 
     def encode(self, x: np.ndarray, columns: Sequence[Column]) -> np.ndarray:
-        """The vectors of samples.
+        """The vectors of cells, [n, columns]; see `encoding.encode`.
 
-        Args:
-            x: their cells, float64 [n, columns].
-            columns: how they are encoded. An unknown category is like a missing one.
-
-        Returns:
-            float32 [n, numbers], in the order of `features(columns)`.
+        An unknown category is like a missing one.
         """
         coded = x.copy()
         for index, column in enumerate(columns):

@@ -32,20 +32,14 @@ class Columns:
 
     Args:
         place: the file, or what else it is, for messages.
-        columns: the values of each column, by its name.
+        columns: the values of each column, by its name; all have the same length.
         rows: the number of each row in messages, perhaps with its file; counted from 0 by default.
         delimiter: what separated the cells in a file; beside a comma, there are no decimal commas.
         markers: texts that stand for a missing value, besides the usual ones.
         classes: for columns whose file names their classes, these names in their order.
 
     Attributes:
-        place: as given.
-        rows: as given, or the default.
-        classes: as given.
         by_file: the column that holds names of files, because the files have no such column.
-
-    Raises:
-        DataError: if columns differ in length.
     """
 
     by_file: str | None = None
@@ -87,14 +81,11 @@ class Columns:
         return column_name(name) in self._columns
 
     def values(self, name: str, setting: str) -> Sequence[Any]:
-        """The values of a column.
+        """The values of a column, which must exist.
 
         Args:
             name: its name.
             setting: the setting that names it, for the message; empty if none does.
-
-        Raises:
-            DataError: if there is no such column.
         """
         name = column_name(name)
         if name not in self._columns:
@@ -133,9 +124,6 @@ class Columns:
         """The values of a column of numbers as `float` reads them, and others as they are.
 
         True is 1, false is 0, and 1.234,5 is 1234.5.
-
-        Raises:
-            DataError: if there is no such column, or nobody knows which number a value is.
         """
         where = f"{self.place}: column {name!r}"
         values = self.values(name, setting)
@@ -212,11 +200,7 @@ class Columns:
         return self._decimals[mark]
 
     def categories(self, name: str, setting: str) -> Sequence[Any]:
-        """The values of a column of names, in whose numbers points are in place of decimal commas.
-
-        Raises:
-            DataError: if there is no such column.
-        """
+        """The values of a column of names, in whose numbers points replace decimal commas."""
         values = self.values(name, setting)
         return self._with_points(values) if self._has_commas else values
 
@@ -230,16 +214,11 @@ class Columns:
         return as_names(values, what, self.place, rows)
 
     def numbers(self, name: str, setting: str, missing: np.ndarray | None = None) -> np.ndarray:
-        """The values of a column as float64.
+        """The values of a column as float64, all of them finite numbers in float32.
 
         Args:
-            name: its name.
-            setting: the setting that names it, for the message; empty if none does.
+            name, setting: as for `values`.
             missing: where a value is missing, bool [n]; NaN takes its place.
-
-        Raises:
-            DataError: if there is no such column, or a value is not a finite number in float32, or
-                nobody knows which one it is.
         """
         values = self.values(name, setting)
         exact = np.empty(len(values), np.float64)

@@ -192,11 +192,7 @@ def _padding(found, stored: np.ndarray) -> np.ndarray:
 
 
 def _window(found) -> tuple[float, float, str] | None:
-    """The first window of a file; None if there is none.
-
-    Raises:
-        ValueError: if it cannot be used; says why.
-    """
+    """The first window of a file; None if there is none, and ValueError if it cannot be used."""
     numbers = []
     for name in ("WindowCenter", "WindowWidth"):
         value = found.get(name)

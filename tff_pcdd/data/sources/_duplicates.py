@@ -16,7 +16,7 @@ def warn_of_duplicates(
     owners: dict[str, tuple[str, npt.ArrayLike]],
     shown: Callable[[int], str],
 ) -> dict[str, int]:
-    """Warns of equal samples with different owners, with their number and an example.
+    """Warns of equal samples with different owners, with an example.
 
     Args:
         place: the data set, for messages.
@@ -26,7 +26,7 @@ def warn_of_duplicates(
         shown: the name of a sample, for messages.
 
     Returns:
-        The number of different samples for each key; without those that do not occur.
+        The counts of different samples that are not zero.
     """
     counts = {}
     for key, (words, values) in owners.items():
@@ -40,11 +40,7 @@ def warn_of_duplicates(
 
 
 def straddling(keys: npt.ArrayLike, owners: npt.ArrayLike) -> tuple[int, int, int] | None:
-    """Equal keys with different owners.
-
-    Args:
-        keys: of each sample, [n].
-        owners: of each sample, [n].
+    """Samples with equal keys and different owners, each [n].
 
     Returns:
         The number of such keys, and two samples with the first of them; None if there are none.

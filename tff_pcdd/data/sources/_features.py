@@ -95,11 +95,7 @@ class Features:
         return {f"column {name!r}": self._values(name) for name in self.names}
 
     def cells(self) -> tuple[Cells, int]:
-        """The cells of the inputs, and how many of them are missing.
-
-        Raises:
-            DataError: if a value is missing, and nothing replaces it; or it is not a number.
-        """
+        """The cells of the inputs, and how many of them are missing."""
         place, names = self.columns.place, self.names
         found, known, missing = [], [], {}
         for name in names:
@@ -155,12 +151,7 @@ class Features:
         )
 
     def _numbers(self, name: str, lacking: np.ndarray) -> np.ndarray:
-        """The values of an input of numbers.
-
-        Raises:
-            DataError: if a value is none; names further such columns. Or if values are missing, and
-                nothing replaces them.
-        """
+        """The values of an input of numbers; an error names further columns that hold others."""
         try:
             return self.columns.numbers(name, "feature_columns", lacking)
         except DataError:
@@ -193,11 +184,7 @@ class Features:
 
 
 def check_categories(cells: Cells, samples: OwnSamples, columns: Sequence[encoding.Column]) -> None:
-    """Warns of categories without training samples, which are taken for missing.
-
-    Raises:
-        DataError: if a category must not be missing.
-    """
+    """Warns of categories without training samples, which are taken for missing, if they may be."""
     for column, positions, x, known in zip(
         columns, cells.unknown(samples.x, columns), samples.x.T, cells.categories, strict=True
     ):
@@ -285,10 +272,7 @@ def _in_float32(value: Any) -> float | None:
 def _informative(
     table: Columns, names: Sequence[str], columns: Sequence[np.ndarray], categorical: Sequence[str]
 ) -> list[int]:
-    """The positions of columns that say something of a sample; warns of the others.
-
-    These are constants and running numbers, such as the index that pandas writes.
-    """
+    """The positions of columns that say something of a sample; warns of the others."""
     reasons: dict[str, list[str]] = {}
     place, kept = table.place, []
     for index, (name, column) in enumerate(zip(names, columns, strict=True)):

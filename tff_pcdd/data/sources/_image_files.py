@@ -90,16 +90,7 @@ class OwnImages(OwnSource, ImageListSource):
         return self._spec(IMAGE_FILE, (size, size, self.image_channels or 3))
 
     def pool_images(self, samples: OwnSamples, request: LoadRequest) -> PooledData:
-        """Makes a data set of image files.
-
-        Args:
-            samples: the samples, with the paths of their files.
-            request: which sites to keep.
-
-        Raises:
-            SettingError: if the images have different sizes and none is chosen.
-            DataError: if a file is not an image; names it.
-        """
+        """Makes a data set of samples whose inputs are the paths of image files."""
         samples, headers = self._looked_at(samples)
         place, paths = samples.place, list(map(os.fsdecode, samples.x.tolist()))
         shape = (*self._size(place, headers), self._channels(place, headers))
@@ -309,11 +300,7 @@ class _Files:
         return [row for row, header in headers if header.needs_conversion(self.channels)]
 
     def check_memory(self, place: str, size: int) -> None:
-        """Checks that the pixels of files that are read only once fit into memory.
-
-        Raises:
-            DataError: if they do not.
-        """
+        """Checks that the pixels of files that are read only once fit into memory."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         # Training and test samples are copied from them.
         if size > max(memory // 3, _IN_MEMORY):
@@ -334,11 +321,7 @@ class _Files:
     def decoded(self, spec: InputSpec) -> Iterator[tuple[list[int], np.ndarray]]:
         """The positions of some files and their pixels, uint8 [files, *spec.shape], until all came.
 
-        Args:
-            spec: an input spec without scale and statistics.
-
-        Raises:
-            DataError: if an image cannot be decoded; names it.
+        The input spec has no scale and statistics.
         """
         import tensorflow as tf
 

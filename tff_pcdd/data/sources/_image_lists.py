@@ -53,38 +53,27 @@ class ImageListSource(ImageSource, DirectorySource):
         return dataclasses.replace(spec, max_pixels=self.max_image_pixels)
 
     def check_image(self, path: str | os.PathLike, root: pathlib.Path) -> None:
-        """Checks that an image is a regular file below `root` and not too large to be an image.
-
-        Raises:
-            DataError: if it is not; names the file.
-        """
+        """Checks that an image is a regular file below `root` and not too large to be an image."""
         most = _BYTES_PER_PIXEL * self.max_image_pixels + _METADATA
         check_file(path, within=root, max_bytes=most, limit="max_image_pixels")
 
     def directory(self) -> pathlib.Path:
-        """The directory that holds the data set.
-
-        Raises:
-            DataError: if it does not exist.
-        """
+        """The directory that holds the data set, which must exist."""
         self.check()
         return self.path
 
     def existing_files(
         self, names: Sequence[str], table: pathlib.Path, root: pathlib.Path, folder: str = ""
     ) -> np.ndarray:
-        """The full paths of existing images, as bytes; reads the listing of each folder only once.
+        """The full paths of images, as bytes, which must exist and be regular files below `root`.
 
         Args:
             names: paths below `folder`, as the table lists them.
             table: for messages.
-            root: the data directory, which all paths have to stay in.
+            root: the data directory.
             folder: a folder of the data directory.
-
-        Raises:
-            DataError: if files do not exist, or are no regular files in the data directory; names
-                the table and the first of them.
         """
+        # Reads the listing of each folder only once.
         base = root / folder
         listings: dict[str, set[str]] = {}
         composed: dict[pathlib.Path, dict[str, list[str]]] = {}
@@ -109,11 +98,7 @@ class ImageListSource(ImageSource, DirectorySource):
         return np.array(list(map(os.fsencode, found)))
 
     def labels(self, texts: Sequence[str], table: pathlib.Path) -> np.ndarray:
-        """Labels of a table as int32 classes.
-
-        Raises:
-            DataError: if one is not a class of this data set; names the table.
-        """
+        """Labels of a table as int32 classes of this data set."""
         try:
             labels = np.array(texts, np.float64)
         except ValueError as error:
@@ -147,11 +132,7 @@ def image_info(
 
 
 def first_existing(root: pathlib.Path, names: Sequence[str]) -> pathlib.Path:
-    """The first of these files or folders that exists.
-
-    Raises:
-        DataError: if none does.
-    """
+    """The first of these files or folders that exists; refused if none does."""
     for name in names:
         if (root / name).exists():
             return root / name
@@ -164,18 +145,10 @@ def _as_stored(
     root: pathlib.Path,
     composed: dict[pathlib.Path, dict[str, list[str]]],
 ) -> str | None:
-    """A path of which folders or the file are stored with letters in another form of Unicode.
+    """The only path below `base` that differs from `name` in the form of letters; None for none.
 
-    macOS and its archives store an ä as two characters.
-
-    Args:
-        name: a path below `base` that does not exist.
-        base: the folder of the paths.
-        root: the data directory, out of which no folder may lead.
-        composed: of folders that have been read, the names by their composed forms; grows.
-
-    Returns:
-        The path of the only file that is meant; None if there is none.
+    macOS and its archives store an ä as two characters. `composed` has the names in folders that
+    have been read, by their composed forms, and grows. No folder may lead out of `root`.
     """
     if name.isascii():
         return None

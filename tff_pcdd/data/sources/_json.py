@@ -61,11 +61,7 @@ class JsonSource(DirectorySource):
 
 
 def read_json(path: pathlib.Path, limits: Limits) -> Any:
-    """Parses a whole file.
-
-    Raises:
-        DataError: if the file cannot be read, exceeds the limits, or is not JSON; names it.
-    """
+    """Parses a whole file within the limits."""
     check_file(path, max_bytes=limits.max_bytes, limit="max_json_bytes")
     try:
         text = path.read_bytes()
@@ -85,18 +81,9 @@ def parse(
     limits: Limits,
     user: str = "",
 ) -> Any:
-    """Parses the JSON value in a byte range, whose depth has been checked.
+    """Parses the JSON value in the bytes from `start` to `end`, whose depth has been checked.
 
-    Args:
-        text: the contents of a file.
-        start: first byte of the value.
-        end: byte after the last one.
-        path: the file, for messages.
-        limits: of the value.
-        user: whose data they are, for messages.
-
-    Raises:
-        DataError: if the bytes are not JSON, or too many.
+    The file and the user whose data they are stand in messages.
     """
     where = f"{path}: user {user!r:.80}" if user else str(path)
     if end - start > limits.max_bytes:
@@ -111,11 +98,7 @@ def parse(
 
 
 def end_of_brackets(text: bytes | mmap.mmap, start: int, path: pathlib.Path, limits: Limits) -> int:
-    """The end of the object or list that starts at a byte.
-
-    Raises:
-        DataError: if there is no end, or the value is too deep.
-    """
+    """The end of the object or list that starts at a byte; refused if it is too deep."""
     closing: list[bytes] = []
     for stop in _STOPS.finditer(text, start):
         token = text[stop.start() : stop.start() + 1]

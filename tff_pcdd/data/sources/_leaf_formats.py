@@ -69,13 +69,9 @@ class LeafFormat(DataSource):
         num_classes: int | None = None,
         notes: Mapping[str, int] | None = None,
     ) -> PooledData:
-        """Combines the samples of users into pooled data.
+        """Combines training and test examples of users into pooled data.
 
-        Args:
-            parts: training and test examples.
-            users: the samples of each user.
-            num_classes: number of classes; by default that of the smallest edition with all labels.
-            notes: see `PooledData`.
+        There are as many classes as in the smallest edition with all labels by default.
         """
         x_type = np.result_type(*(part.x for part in parts))
         train, test = (

@@ -22,12 +22,9 @@ from tff_pcdd.errors import DataError
 
 
 class Entry(NamedTuple):
-    """Where the data of a user are stored.
+    """Where the data of a user are: the file, and its bytes from `start` to before `end`.
 
     Attributes:
-        path: the file.
-        start: first byte of the data.
-        end: byte after the last one.
         size: number of samples, as the file states it.
     """
 
@@ -65,18 +62,9 @@ class LeafDirectory(JsonSource):
 
 
 def index(folder: str | os.PathLike, limits: Limits) -> dict[str, Entry]:
-    """Finds the data of every user in a directory of JSON files.
+    """Finds the data of every user in a directory of JSON files, in the order of the files.
 
-    Args:
-        folder: the directory.
-        limits: of the data of a user, and of the lists of users.
-
-    Returns:
-        Entries by user id, in the order of the files.
-
-    Raises:
-        DataError: if the directory or a file is missing, empty, not JSON or inconsistent; names
-            the file, and the user if there is one.
+    The limits are those of the data of a user, and of the lists of users.
     """
     folder = pathlib.Path(folder)
     if not folder.is_dir():
@@ -95,11 +83,7 @@ def index(folder: str | os.PathLike, limits: Limits) -> dict[str, Entry]:
 
 @contextlib.contextmanager
 def mapped(path: pathlib.Path) -> Iterator[mmap.mmap]:
-    """Maps a file into memory, read-only.
-
-    Raises:
-        DataError: if the file is empty or cannot be read.
-    """
+    """Maps a file into memory, read-only."""
     check_file(path)
     with contextlib.ExitStack() as stack:
         try:
@@ -148,12 +132,9 @@ def _index_file(path: pathlib.Path, limits: Limits) -> dict[str, Entry]:
 def _entries(
     path: pathlib.Path, places: dict[str, tuple[int, int]], values: dict[str, Any]
 ) -> dict[str, Entry]:
-    """The entries of a file, by user, if its lists of users and sizes fit the data.
+    """The entries of a file, by user, if the lists of users and sizes in `values` fit the data.
 
-    Args:
-        path: the file.
-        places: where the data of each user are; those that are listed are taken out.
-        values: what the keys of the file hold, except for the data.
+    `places` says where the data of each user are; those that are listed are taken out.
     """
     missing = [key for key in ("users", "num_samples", "user_data") if key not in values]
     if missing:

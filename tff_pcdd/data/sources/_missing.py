@@ -69,9 +69,6 @@ class MissingValues:
 
         Returns:
             Positions, int64 [m], and the count of what was left out.
-
-        Raises:
-            DataError: if values are missing, and rows without them are refused; or no row is left.
         """
         count = len(next(iter(columns.values()), ()))
         if self.missing == "keep":

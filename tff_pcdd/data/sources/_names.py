@@ -61,8 +61,7 @@ _PANDAS_MISSING = ("NAType", "NaTType")
 def tidy(name: str, where: str) -> str:
     """A name in Unicode's composed form, without blanks at its ends and with single ones inside.
 
-    Raises:
-        DataError: if the name has no characters, or some that cannot be shown; says where.
+    Names without characters, or with some that cannot be shown, are refused, which says where.
     """
     text = unicodedata.normalize("NFC", " ".join(name.split()))
     if not text:
@@ -100,16 +99,7 @@ def column_name(name: str) -> str:
 
 
 def check_once(names: Sequence[str], what: str, where: str) -> None:
-    """Refuses a name that occurs twice.
-
-    Args:
-        names: of columns or classes.
-        what: what they name, for the message.
-        where: the file or the like, for the message.
-
-    Raises:
-        DataError: names the first one that repeats.
-    """
+    """Refuses the first name that occurs twice; says what it names, and where."""
     counts = collections.Counter(names)
     for name in names:
         if counts[name] > 1:
@@ -126,16 +116,14 @@ def as_names(
 ) -> list[str]:
     """Labels or sites as names.
 
-    Whole numbers are names too, whatever their type: 1, 1.0 and "1.0" are all "1".
+    Whole numbers are names too, whatever their type: 1, 1.0 and "1.0" are all "1". What is missing,
+    a number with decimals or not a name is refused.
 
     Args:
         values: strings, bytes or numbers, [n].
         what: what a value is, for messages: "label" or "site".
         where: the table or array, for messages.
         rows: the number of each sample in messages; counted from 0 by default.
-
-    Raises:
-        DataError: if a value is missing, a number with decimals, or not a name; names its place.
     """
     values = list(values)
     texts = numbered(as_texts(values, what, where, rows), rows)
@@ -217,11 +205,7 @@ def as_texts(
 ) -> list[str]:
     """Values as they are written, without blanks at their ends, such as the paths of files.
 
-    Args:
-        values, what, where, rows: as for `as_names`.
-
-    Raises:
-        DataError: if a value is missing; names its place.
+    Arguments are those of `as_names`. What is missing is refused.
     """
     texts = []
     for row, value in numbered(values, rows):
@@ -244,11 +228,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def check_vector(values: Any, number: int, what: str, where: str) -> np.ndarray:
-    """A value for each sample, [n], from an array of shape [n] or [n, 1].
-
-    Raises:
-        DataError: if it has another shape, or masked values.
-    """
+    """A value for each sample, [n], from an array of shape [n] or [n, 1] without masked values."""
     if np.ma.is_masked(values):
         raise DataError(f"{where}: {what}s are masked; leave these samples out")
     try:

@@ -200,9 +200,6 @@ class OwnSource(DataSource):
             request: which sites to keep.
             describe: the input spec, from the inputs of the training samples.
             encode: the inputs of samples by this spec; None if `samples` already have them.
-
-        Raises:
-            DataError: if there are fewer than two classes, or no training or no test samples.
         """
         samples = self._checked(samples)
         place, used = samples.place, in_order(samples.labels)
@@ -303,11 +300,7 @@ class OwnSource(DataSource):
     def _parts(
         self, samples: OwnSamples, y: np.ndarray, sites: np.ndarray, groups: np.ndarray | None
     ) -> np.ndarray:
-        """The part of each sample, [n].
-
-        Raises:
-            DataError: if there are no training or no test samples.
-        """
+        """The part of each sample, [n]; there are training and test samples."""
         if samples.parts is None:
             found = self._chosen_parts(y, sites, groups)
             what = "sample" if groups is None else "group"
@@ -396,11 +389,7 @@ def _listed(parts: Iterable[str]) -> str:
 
 
 def check_parts(parts: Sequence[str], where: str, rows: Sequence[Row] | None = None) -> list[str]:
-    """The part of each sample, from "train", "val" and "test" in any common spelling.
-
-    Raises:
-        DataError: if a text is another; names its row.
-    """
+    """The part of each sample, from "train", "val" and "test" in any common spelling."""
     found = []
     for row, text in numbered(parts, rows):
         part = part_of(text)

@@ -85,12 +85,7 @@ class _Unpickler(pickle.Unpickler):
 def pickled_arrays(content: bytes, where: str) -> dict[str, np.ndarray]:
     """The arrays of a dictionary that NumPy has pickled as an .npy file.
 
-    Args:
-        content: the .npy file.
-        where: the file, for messages.
-
-    Raises:
-        DataError: if it holds anything else; nothing of it has been run.
+    If it holds anything else, it is refused, and nothing of it has been run.
     """
     file = io.BytesIO(content)
     try:

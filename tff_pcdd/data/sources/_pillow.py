@@ -225,11 +225,7 @@ def _refused(image) -> str | None:
 
 
 def dicom_pixels(path: str, *, windows: bool) -> _dicom.DicomImage:
-    """The image of a DICOM file, of which `look_at` has made a header.
-
-    Raises:
-        DataError: if the file has changed since.
-    """
+    """The image of a DICOM file, of which `look_at` has made a header; it must not have changed."""
     found = _dicom.read(path, sys.maxsize, windows=windows)
     if isinstance(found, str):
         raise DataError(f"{path}: {found}")

@@ -31,7 +31,7 @@ def check_file(
     max_bytes: int | None = None,
     limit: str = "",
 ) -> None:
-    """Checks that a path is a regular file.
+    """Checks that a path is a regular file, and no directory, pipe or device.
 
     Args:
         path: the path; links are followed.
@@ -39,10 +39,6 @@ def check_file(
             anywhere. Links among the folders above the file are not looked at.
         max_bytes: the largest permitted size; None for any.
         limit: what the size follows from, for the message: a setting, or a phrase.
-
-    Raises:
-        DataError: if the file does not exist, is a directory, a pipe or a device, lies elsewhere,
-            or is larger.
     """
     shown = os.fsdecode(path)
     try:
@@ -60,16 +56,7 @@ def check_file(
 
 
 def check_data_file(path: pathlib.Path, name: str, suffixes: Sequence[str]) -> None:
-    """Checks that the data of a data set are a file of a known kind.
-
-    Args:
-        path: the path, given as data_dir.
-        name: the data set, for messages.
-        suffixes: the permitted ends of its name.
-
-    Raises:
-        DataError: if there is no such file.
-    """
+    """Checks that the data_dir of a data set is a file whose name has one of these ends."""
     where = f"dataset {name}: data_dir={path}"
     if not path.exists():
         raise DataError(f"{where} does not exist{meant(path)}")

@@ -66,12 +66,7 @@ class _Sheet:
 def read_sheet(path: pathlib.Path, max_bytes: int) -> tuple[list[Any], dict[int, list[Any]]]:
     """The names of the columns and the rows, by their numbers, of the first sheet that is shown.
 
-    Args:
-        path: the workbook.
-        max_bytes: the most bytes of it, also when it is unpacked.
-
-    Raises:
-        DataError: if it cannot be read, or has formulas without values; names the file.
+    The workbook has at most `max_bytes`, also when it is unpacked.
     """
     check_file(path, max_bytes=max_bytes, limit="the size of a table")
     sheet = _load(path, max_bytes)

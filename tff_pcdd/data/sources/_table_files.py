@@ -56,11 +56,7 @@ _ROWS, _CHARACTERS = 100, 2**20
 
 
 def read_file(path: pathlib.Path) -> Columns:
-    """The columns of a file, perhaps without any row.
-
-    Raises:
-        DataError: if it cannot be read; names the file.
-    """
+    """The columns of a file, perhaps without any row."""
     name = path.name.lower()
     if name.endswith(PARQUET):
         return _read_parquet(path)
@@ -70,12 +66,7 @@ def read_file(path: pathlib.Path) -> Columns:
 
 
 def read_table(path: pathlib.Path, needed: Sequence[str]) -> Columns:
-    """The columns of the csv file of a published data set.
-
-    Raises:
-        DataError: if one of the `needed` columns or of their values is missing, or there are no
-            rows; names the file.
-    """
+    """The columns of the csv file of a published data set, which lacks no value that is needed."""
     read = _read_csv(path)
     names = [name if name in needed else _ALIASES.get(name, name) for name in read.names]
     check_once(names, "column", str(path))
@@ -94,11 +85,7 @@ def read_table(path: pathlib.Path, needed: Sequence[str]) -> Columns:
 
 
 def read_text(path: pathlib.Path) -> str:
-    """The text of a file: UTF-8, or UTF-16 with a byte order mark; perhaps compressed (.gz).
-
-    Raises:
-        DataError: if it cannot be read, or is no text; names the file.
-    """
+    """The text of a file: UTF-8, or UTF-16 with a byte order mark; perhaps compressed (.gz)."""
     check_file(path, max_bytes=TABLE_BYTES, limit="the size of a table")
     try:
         content = path.read_bytes()

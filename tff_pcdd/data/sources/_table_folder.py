@@ -36,11 +36,7 @@ _MOST_NAMED = 5
 
 
 def check_tables(path: pathlib.Path, dataset: str) -> None:
-    """Checks that a path is a table, or a folder that holds some.
-
-    Raises:
-        DataError: if it is not.
-    """
+    """Checks that a path is a table, or a folder that holds some."""
     if not path.is_dir():
         check_data_file(path, dataset, SUFFIXES)
     elif not table_files(path):
@@ -67,14 +63,9 @@ def table_files(path: pathlib.Path) -> list[pathlib.Path]:
 def read_tables(
     path: pathlib.Path, site_column: str | None, split_column: str | None = None
 ) -> Columns:
-    """The columns of a table, or of all tables in a folder.
+    """The columns of a table, or of all tables in a folder, that `check_tables` has checked.
 
-    Args:
-        path: what `check_tables` has checked.
-        site_column, split_column: as for `_read_folder`.
-
-    Raises:
-        DataError: as `_read_folder`, or if there are no rows.
+    The columns of sites and parts are those of `_read_folder`.
     """
     is_folder = path.is_dir()
     columns = _read_folder(path, site_column, split_column) if is_folder else read_file(path)
@@ -96,9 +87,6 @@ def _read_folder(
             name says a part, which a single file need not. None if there are no sites.
         split_column: the column of the parts, if another one than split is given, or "none";
             names of files say no parts then.
-
-    Raises:
-        DataError: if a file cannot be read, or the files do not fit each other.
     """
     others = [path.name for path in folder.glob("*") if path.name.lower().endswith(_OTHERS)]
     if others := sorted(name for name in others if not name.startswith(_HIDDEN)):
@@ -201,11 +189,7 @@ class _Joined(Columns):
 
 
 def _parts(folder: pathlib.Path, paths: Sequence[pathlib.Path]) -> list[str | None]:
-    """The part that each file's name says; a file without others may have any name.
-
-    Raises:
-        DataError: if only some say one.
-    """
+    """The part that each file's name says, or none does; a file alone may have any name."""
     if len(paths) == 1:
         return [None]
     words = [
@@ -256,11 +240,7 @@ def _check_alike(folder: pathlib.Path, tables: Sequence[Columns]) -> None:
 
 
 def _sites(folder: pathlib.Path, paths: Sequence[pathlib.Path]) -> list[str]:
-    """The site of each file: its name without the suffix.
-
-    Raises:
-        DataError: if two files would be the same site.
-    """
+    """The site of each file: its name without the suffix, which no other file may have."""
     by_site: dict[str, pathlib.Path] = {}
     for path in paths:
         suffix = next(suffix for suffix in _SUFFIXES if path.name.lower().endswith(suffix))

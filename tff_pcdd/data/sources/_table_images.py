@@ -45,11 +45,7 @@ def values_of_images(
 
 
 def stored_images(columns: Columns, column: str, pattern: str | None) -> StoredImages | None:
-    """The images that the table holds itself; None if it names files.
-
-    Args:
-        columns, column, pattern: as for `values_of_images`.
-    """
+    """The images that the table holds itself; None if it names files."""
     if pattern is not None or column not in columns:
         return None
     cells = columns.values(column, "path_column")
@@ -59,16 +55,7 @@ def stored_images(columns: Columns, column: str, pattern: str | None) -> StoredI
 def listed_paths(
     columns: Columns, column: str, pattern: str | None, folder: pathlib.Path
 ) -> list[str]:
-    """The image file of each row, which may not exist.
-
-    Args:
-        columns, column, pattern: as for `values_of_images`.
-        folder: the folder that the paths are relative to.
-
-    Raises:
-        SettingError: if the pattern names no files.
-        DataError: if a path is missing, or nothing names files.
-    """
+    """The image file of each row, relative to a folder; it may not exist."""
     if pattern is not None:
         return _find_images(pattern, columns, folder)
     if column not in columns:
@@ -95,19 +82,10 @@ def listed_paths(
 
 
 def _find_images(pattern: str, columns: Columns, folder: pathlib.Path) -> list[str]:
-    """The image file of each row, by a pattern, in a folder or in a folder below it.
+    """The image file of each row, in a folder or in one below it, as a path relative to the folder.
 
-    Args:
-        pattern: the path of a file, with names of columns in braces; folders may have wildcards.
-        columns: the table.
-        folder: where the files are.
-
-    Returns:
-        Paths relative to the folder. A file of exactly this path is preferred to those in folders.
-
-    Raises:
-        SettingError: if the pattern names no column, or has a wildcard in the name of the file.
-        DataError: if a column is missing, or a row has no file, or more than one.
+    The pattern is the path of a file, with names of columns in braces; folders may have wildcards.
+    A file of exactly this path is preferred to those in folders.
     """
     names = _columns_of(pattern)
     if not names:
@@ -173,17 +151,10 @@ def _is_pair(cell: Any) -> bool:
 
 
 class StoredImages:
-    """Images that a table holds, in temporary files.
+    """Images that the cells of a table hold, in temporary files.
 
     They are removed when the process has ended, however it ends, or earlier if all pixels are in
     memory. A process stores the same images only once.
-
-    Args:
-        cells: the images, see `_holds_images`.
-        columns: the table.
-
-    Raises:
-        DataError: if a row has no image.
     """
 
     def __init__(self, cells: Sequence[Any], columns: Columns):

@@ -57,11 +57,7 @@ _BOX_COLUMNS = {"xmin", "ymin", "xmax", "ymax", "bbox", "boundingbox", "bboxes",
 
 
 def refuse_labels(place: str, labels: Sequence[str]) -> None:
-    """Refuses labels that are not the names of classes.
-
-    Raises:
-        DataError: if they are masks, boxes, several labels, or numbers most of which are different.
-    """
+    """Refuses masks, boxes, several labels, and numbers most of which are different."""
     refuse_several(place, labels)
     classes = set(labels)
     for label in sorted(classes):
@@ -81,11 +77,7 @@ def refuse_labels(place: str, labels: Sequence[str]) -> None:
 
 
 def refuse_several(place: str, labels: Iterable[str]) -> None:
-    """Refuses labels that hold several others.
-
-    Raises:
-        DataError: if there is one.
-    """
+    """Refuses labels that hold several others."""
     classes = set(labels)
     for label in sorted(classes):
         mark = next((mark for mark in _SEPARATORS if mark in label), "")
@@ -137,11 +129,7 @@ def shape_hint(labels: np.ndarray) -> str:
 
 
 def refuse_folders(place: str, names: Iterable[str]) -> None:
-    """Refuses folders of images with folders of masks or boxes beside them.
-
-    Raises:
-        DataError: if there are both.
-    """
+    """Refuses folders of images with folders of masks or boxes beside them."""
     by_name = {name.casefold(): name for name in names}
     images = [by_name[name] for name in _FOLDERS if name in by_name]
     others = [by_name[name] for name in _BESIDE_IMAGES if name in by_name]
@@ -153,11 +141,7 @@ def refuse_folders(place: str, names: Iterable[str]) -> None:
 
 
 def refuse_boxes(place: str, columns: Collection[str], paths: Sequence[str]) -> None:
-    """Refuses a table that has a row for each box.
-
-    Raises:
-        DataError: if there are columns of boxes, and several rows of an image.
-    """
+    """Refuses a table with columns of boxes and several rows of an image, a row for each box."""
     boxes = [
         name for name in columns if re.sub(r"[\s_-]", "", str(name)).casefold() in _BOX_COLUMNS
     ]

@@ -42,16 +42,10 @@ _CLASS, _DOCUMENTATION = "pythonClassName", ("description", "valueRange")
 
 
 def check_folder(folder: pathlib.Path, name: str, limits: Limits) -> None:
-    """Checks the files of a prepared data set.
+    """Checks the folder of one version of a prepared data set.
 
-    Args:
-        folder: the folder of one version.
-        name: the name of the data set.
-        limits: of the JSON files.
-
-    Raises:
-        DataError: if the folder holds anything but regular files, or its descriptions name classes
-            that are not accepted, other formats, or files elsewhere.
+    It must hold nothing but regular files, and the JSON files among them no classes that are not
+    accepted, no other formats, and no files elsewhere.
     """
     for path in folder.iterdir():
         text = path.suffix in (".json", ".txt")
@@ -69,11 +63,7 @@ def check_folder(folder: pathlib.Path, name: str, limits: Limits) -> None:
 
 
 def check_info(info: Any, path: pathlib.Path, name: str) -> None:
-    """Checks which data files `dataset_info.json` describes.
-
-    Raises:
-        DataError: if these are not TFRecord files in the folder itself.
-    """
+    """Checks that `dataset_info.json` describes TFRecord files in the folder itself."""
     if not isinstance(info, dict) or info.get("name") != name:
         raise DataError(f"{path} does not describe the data set {name}")
     kind = _either(info, "fileFormat", "file_format") or "tfrecord"
@@ -90,11 +80,7 @@ def check_info(info: Any, path: pathlib.Path, name: str) -> None:
 
 
 def check_features(feature: Any, path: pathlib.Path) -> None:
-    """Checks the classes that `features.json` names.
-
-    Raises:
-        DataError: if one is not among the accepted classes; names the file and the class.
-    """
+    """Checks the classes that `features.json` names."""
     if not isinstance(feature, dict):
         raise DataError(f"{path}: a feature must be an object")
     if _class(feature, path) != _DICT:

@@ -23,9 +23,6 @@ def choose_users(
     """Keeps as many users as are asked for, and only the samples that they hold.
 
     A test set without users is kept whole.
-
-    Raises:
-        SettingError: if there are fewer users.
     """
     number = request.max_clients
     if number is None:
@@ -54,12 +51,7 @@ def _gather(examples: Examples, rows: Sequence[np.ndarray]) -> tuple[Examples, l
 
 
 def by_user(train_users: Sequence[str], test_users: Sequence[str]) -> tuple[ClientIndices, ...]:
-    """The samples of each user, in the order of the names.
-
-    Args:
-        train_users: the user of each training sample.
-        test_users: the same for the test samples.
-    """
+    """The samples of each user, in the order of the names, from the user of each sample."""
     train, test, nothing = rows_of(train_users), rows_of(test_users), np.empty(0, np.int64)
     return tuple(
         ClientIndices(name, train.get(name, nothing), test.get(name, nothing))
@@ -68,11 +60,7 @@ def by_user(train_users: Sequence[str], test_users: Sequence[str]) -> tuple[Clie
 
 
 def rows_of(owners: npt.ArrayLike) -> dict[str, np.ndarray]:
-    """The positions of each owner's samples, in the order of the names.
-
-    Args:
-        owners: the owner of each sample, [n].
-    """
+    """The positions of each owner's samples, in the order of the names."""
     names, numbers = np.unique(np.asarray(owners), return_inverse=True)
     order, sizes = np.argsort(numbers, kind="stable"), np.bincount(numbers)
     # What is behind the last end is empty.

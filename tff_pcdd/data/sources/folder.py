@@ -63,11 +63,7 @@ class _Found:
     hidden_folders: list[str] = dataclasses.field(default_factory=list)
 
     def entries(self, folder: pathlib.Path) -> Iterator[os.DirEntry]:
-        """What a folder holds, by name, without hidden files.
-
-        Raises:
-            DataError: if it cannot be read, or is a link that leads elsewhere.
-        """
+        """What a folder below `root` holds, by name, without hidden files."""
         if not is_within(folder, self.root):
             raise DataError(f"{folder} is a link to a folder outside of {self.root}")
         try:
@@ -279,11 +275,7 @@ def _holds_images(path: str) -> bool:
 
 
 def _is_dir(entry: os.DirEntry) -> bool:
-    """Whether an entry is a folder, or a link to one.
-
-    Raises:
-        DataError: if it is a link that leads to itself.
-    """
+    """Whether an entry is a folder, or a link to one; links to themselves are refused."""
     try:
         return entry.is_dir()
     except OSError as error:

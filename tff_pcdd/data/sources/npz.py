@@ -110,11 +110,7 @@ def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
 
 
 def _check_archive(path: pathlib.Path) -> None:
-    """Checks that a file is an archive; NumPy says of others that they may be opened unsafely.
-
-    Raises:
-        ValueError: if it is not; says what it is.
-    """
+    """Checks that a file is an archive; NumPy says of others that they may be opened unsafely."""
     if zipfile.is_zipfile(path):
         return
     with open(path, "rb") as file:
@@ -124,11 +120,7 @@ def _check_archive(path: pathlib.Path) -> None:
 
 
 def _array(file: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """An array of a file.
-
-    Raises:
-        ValueError: if it cannot be read.
-    """
+    """An array of a file."""
     try:
         return file[name]
     except ValueError as error:

@@ -205,17 +205,7 @@ class Table(OwnImages, MissingValues):
     def pool_columns(
         self, columns: Columns, folder: pathlib.Path, request: LoadRequest
     ) -> PooledData:
-        """Makes a data set of a table.
-
-        Args:
-            columns: the table.
-            folder: the folder that paths are relative to.
-            request: which sites to keep.
-
-        Raises:
-            SettingError: if a setting does not fit the table.
-            DataError: if a column or a value is missing or cannot be used.
-        """
+        """Makes a data set of a table, whose paths are relative to a folder."""
         columns, features, notes = self._complete(columns.with_markers(self.markers()))
         place, rows = columns.place, columns.rows
         labels, class_names = self._labels(columns)
@@ -418,13 +408,7 @@ class Table(OwnImages, MissingValues):
 def _labels_of_classes(
     values: Sequence[Any], class_names: Mapping[str, str], place: str, rows: Sequence[Row]
 ) -> list[str]:
-    """The name of each sample's class, where a file names the classes itself.
-
-    Args:
-        values: the labels.
-        class_names: the name of each class, by the label.
-        place, rows: for messages.
-    """
+    """The name of each sample's class, where a file names the class of each label itself."""
     as_texts(values, "label", place, rows)
     for row, value in zip(rows, values, strict=True):
         if value not in class_names:
