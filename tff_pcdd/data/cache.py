@@ -38,15 +38,12 @@ def load(source: DataSource, request: LoadRequest) -> PooledData:
     """What `source.load(request)` returns, loaded again only if it is not kept.
 
     Its arrays must not be changed.
-
-    Raises:
-        SettingError: if a setting does not fit the data.
-        DataError: if data are missing, unreadable or inconsistent.
     """
     if source.draws_only_users and request.max_clients is None:
         # Data seeds and partitions share the samples.
         request = LoadRequest()
     key = source, request
+    # A source of the user's own may hold what cannot be looked up.
     if _kept is None or not _is_hashable(key):
         return _load(source, request)
     if key in _kept:
@@ -68,7 +65,6 @@ def _load(source: DataSource, request: LoadRequest) -> PooledData:
 
 
 def _is_hashable(key: object) -> bool:
-    """Whether a key can be looked up; a source of the user's own may hold anything."""
     try:
         hash(key)
     except TypeError:
@@ -78,11 +74,7 @@ def _is_hashable(key: object) -> bool:
 
 def _size(data: PooledData) -> int:
     """The bytes of the samples."""
-    parts = (data.train, data.test)
-    return sum(_bytes(array) for part in parts for array in (part.x, part.y))
-
-
-def _bytes(array) -> int:
-    # Of texts, the array only holds references.
-    texts = sum(map(sys.getsizeof, array)) if array.dtype == object else 0
-    return array.nbytes + texts
+    arrays = [array for part in (data.train, data.test) for array in (part.x, part.y)]
+    # Of texts, arrays only hold references.
+    texts = (text for array in arrays if array.dtype == object for text in array)
+    return sum(array.nbytes for array in arrays) + sum(map(sys.getsizeof, texts))

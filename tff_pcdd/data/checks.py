@@ -21,14 +21,7 @@ _CHUNK = 2**24
 
 
 def to_int32(labels: np.ndarray) -> np.ndarray:
-    """Labels as int32.
-
-    Args:
-        labels: whole numbers, [n].
-
-    Raises:
-        DataError: if a label is beyond int32; names the sample and the label.
-    """
+    """Labels, whole numbers [n], as int32; those beyond it are refused."""
     if labels.dtype == np.int32:
         return labels
     with np.errstate(invalid="ignore"):
@@ -41,25 +34,17 @@ def to_int32(labels: np.ndarray) -> np.ndarray:
 
 
 def first_outside(labels: np.ndarray, num_classes: int) -> int | None:
-    """The position of the first label that is no class; None if there is none.
-
-    Args:
-        labels: numbers, [n]; a class is a whole number from 0 to `num_classes` - 1.
-        num_classes: number of classes.
-    """
+    """The position of the first label, [n], that is no whole number from 0 to `num_classes` - 1."""
     wrong = (labels < 0) | (labels >= num_classes) | (labels != np.floor(labels))
     return int(np.argmax(wrong)) if wrong.any() else None
 
 
 def to_float32(values: np.ndarray, name: str = "pixel") -> np.ndarray:
-    """Numbers as float32.
-
-    Args:
-        values: the values of samples, [n, ...].
-        name: what a value is, for the message.
+    """The values of samples, [n, ...], as float32.
 
     Raises:
-        DataError: if a value is NaN or infinite, or becomes infinite; names its position.
+        DataError: if a value is NaN or infinite, or becomes infinite; names its position, and says
+            what it is.
     """
     with np.errstate(over="ignore"):
         converted = values.astype(np.float32)
@@ -74,15 +59,7 @@ def to_float32(values: np.ndarray, name: str = "pixel") -> np.ndarray:
 
 
 def first_beyond(x: np.ndarray, limit: float) -> tuple[int, ...] | None:
-    """The position of the first value that is NaN or whose magnitude exceeds a limit.
-
-    Args:
-        x: float32 values, [n, ...].
-        limit: the largest permitted magnitude.
-
-    Returns:
-        The indices of the value; None if there is none.
-    """
+    """The indices of the first of float32 values, [n, ...], that is NaN or beyond ±limit."""
     rows = max(1, _CHUNK // max(1, int(np.prod(x.shape[1:]))))
     for start in range(0, len(x), rows):
         wrong = ~(np.abs(x[start : start + rows]) <= limit)

@@ -86,14 +86,9 @@ def features(columns: Sequence[Column]) -> list[str]:
 
 
 def encode(cells: np.ndarray, columns: Sequence[Column]) -> np.ndarray:
-    """The vectors of cells.
+    """The vectors of cells, float32 [n, numbers], in the order of `features(columns)`.
 
-    Args:
-        cells: float64 [n, columns]: numbers, or the codes of categories; NaN where one is missing.
-        columns: how they are encoded.
-
-    Returns:
-        float32 [n, numbers], in the order of `features(columns)`.
+    Cells are float64 [n, columns]: numbers, or the codes of categories; NaN where one is missing.
     """
     blocks = []
     for index, column in enumerate(columns):
@@ -110,15 +105,7 @@ def encode(cells: np.ndarray, columns: Sequence[Column]) -> np.ndarray:
 
 
 def decode(x: np.ndarray, columns: Sequence[Column]) -> np.ndarray:
-    """Cells that are encoded to given vectors.
-
-    Args:
-        x: float32 [n, numbers], as from `encode`.
-        columns: how they were encoded.
-
-    Returns:
-        float64 [n, columns]: numbers, or the codes of categories; NaN where one is missing.
-    """
+    """Cells that `encode` encodes to given vectors."""
     cells, start = np.empty((len(x), len(columns)), np.float64), 0
     for index, column in enumerate(columns):
         block = x[:, start : start + len(column.features)]

@@ -49,13 +49,9 @@ _PALETTE = 14 + 124 + 1024
 
 
 def image_size(contents: tf.Tensor) -> tf.Tensor:
-    """Reads the height and width of an image from its header.
+    """The height and width of an image from the header of a JPEG, PNG or BMP file, int64 [2].
 
-    Args:
-        contents: bytes of a JPEG, PNG or BMP file, a string scalar.
-
-    Returns:
-        int64 [2], the height and the width; zeros for other bytes.
+    They are zeros for other bytes.
 
     Raises:
         tf.errors.InvalidArgumentError: at run time, if the bytes start like a JPEG file and have no
@@ -129,9 +125,6 @@ def _is_plain_bmp(start: tf.Tensor) -> tf.Tensor:
 def orientation(contents: tf.Tensor) -> tf.Tensor:
     """How the camera was held: the orientation in the EXIF data of a JPEG or PNG file.
 
-    Args:
-        contents: bytes of a file, a string scalar.
-
     Returns:
         int64 scalar from 1 to 8, as in EXIF; 1 for an upright image, and where there is no such
         number.
@@ -147,14 +140,9 @@ def orientation(contents: tf.Tensor) -> tf.Tensor:
 
 
 def turned(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
-    """The image as viewers show it.
+    """The pixels of an image, [height, width, channels], as viewers show it.
 
-    Args:
-        image: pixels as they are stored, [height, width, channels].
-        orientation: a scalar, see the function `orientation`.
-
-    Returns:
-        The pixels, mirrored and with exchanged axes where the orientation says so.
+    They are mirrored and have exchanged axes where the function `orientation` says so.
     """
 
     def where(among: tuple[int, ...], change, image):

@@ -20,9 +20,6 @@ def check_form(where: str, x: np.ndarray, spec: InputSpec) -> None:
         where: the data set and the part, for messages.
         x: raw inputs, [n, ...].
         spec: the input spec.
-
-    Raises:
-        DataError: if they do not fit the spec.
     """
     if spec.dtype == "string":
         if x.dtype.kind != "S" or x.ndim != 1:
@@ -59,11 +56,7 @@ def first_nonfinite(x: np.ndarray, spec: InputSpec) -> tuple[int, ...] | None:
 
 
 def check_range(where: str, x: np.ndarray, spec: InputSpec) -> None:
-    """Warns of images whose pixels are not scaled down, with which training fails or diverges.
-
-    Args:
-        where, x, spec: as in `check_form`.
-    """
+    """Warns of images whose pixels are not scaled down, with which training fails or diverges."""
     if spec.kind != IMAGE or not x.size:
         return
     ends = np.array([x.min(), x.max()], np.float64)[:, None] * spec.scale

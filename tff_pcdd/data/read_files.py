@@ -37,10 +37,9 @@ class ReadFile(NamedTuple):
 
 
 def listing(source: DataSource) -> dict[str, ReadFile]:
-    """The files of a data set, by their names below `data_dir`; empty if they are not known.
+    """The files of a data set, of which nothing is read, by their names below `data_dir`.
 
-    Args:
-        source: the data set. Nothing is read of its files.
+    It is empty if they are not known.
     """
     root = os.fspath(getattr(source, "path", ""))
     found = {}

@@ -33,11 +33,8 @@ def frame(table: Any, place: str) -> Columns:
     """The columns of a data frame, or of any mapping from column names to values.
 
     Args:
-        table: the data frame.
+        table: the data frame; each column occurs once, and all have the same length.
         place: what it is called in messages.
-
-    Raises:
-        DataError: if a column occurs twice, or columns differ in length.
     """
     names = {column: column_name(str(column)) for column in table}
     check_once([names[column] for column in table], "column", place)
@@ -47,13 +44,8 @@ def frame(table: Any, place: str) -> Columns:
 def read(path: pathlib.Path, site_column: str | None) -> Columns:
     """The table in a file, or in a folder of files.
 
-    Args:
-        path: the path, given as data_dir.
-        site_column: the column of the sites; in a folder of files without it, each file is a site.
-            None if sites do not matter.
-
-    Raises:
-        DataError: if it is no table, cannot be read, or has no rows.
+    In a folder of files without the column of the sites, each file is a site; None if sites do not
+    matter.
     """
     check_tables(path, "table")
     return read_tables(path, site_column, "none")
@@ -63,9 +55,6 @@ def images_in(folder: pathlib.Path) -> list[pathlib.Path]:
     """The images in a folder and in all folders below it, by the ends of their names, in order.
 
     Hidden ones are left out, as in training.
-
-    Raises:
-        DataError: if there are none, or one is no file, or a link that leads elsewhere.
     """
     found = sorted(
         path
@@ -81,16 +70,7 @@ def images_in(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def listed_images(table: Columns, path: pathlib.Path, column: str) -> list[pathlib.Path]:
-    """The image file of each row of a table.
-
-    Args:
-        table: the table.
-        path: the file of the table, relative to whose folder the images are named.
-        column: the column of the image files.
-
-    Raises:
-        DataError: if there is no such column, or a file does not exist.
-    """
+    """The image file of each row of a table, which names them relative to the folder of its file."""
     source: Any = sources.create("table", data_dir=str(path), path_column=column)
     table.values(column, "path_column")
     names = listed_paths(table, column, None, path.parent)
@@ -105,9 +85,6 @@ def names(table: Columns, column: str, what: str) -> list[str]:
         table: the table.
         column: the column.
         what: "label" or "site", for messages.
-
-    Raises:
-        DataError: if there is no such column, or a value is no name.
     """
     values = table.categories(column, f"{what}_column")
     is_there = np.array([not is_missing(value) for value in values], bool)
@@ -116,12 +93,7 @@ def names(table: Columns, column: str, what: str) -> list[str]:
 
 
 def check_labels(table: Columns, labels: Sequence[str], class_names: Sequence[str]) -> None:
-    """Warns of labels that are no class of the model, and therefore count as wrong.
-
-    Args:
-        table: the table.
-        labels: the labels, from `names`.
-        class_names: the classes of the model.
+    """Warns of labels, from `names`, that are no class of the model, and therefore count as wrong.
 
     Raises:
         DataError: if no label is a class of the model.
@@ -152,11 +124,8 @@ def cells(table: Columns, known: Sequence[Column]) -> np.ndarray:
         known: the columns of the model.
 
     Returns:
-        float64 [n, columns]: numbers, or the codes of categories; NaN where a value is missing.
-
-    Raises:
-        DataError: if a column is missing, a value is no number, or a value is missing or a category
-            unknown where the model replaces nothing.
+        float64 [n, columns]: numbers, or the codes of categories; NaN where a value is missing,
+        which is refused if the model does not replace it.
     """
     if lacking := [column.name for column in known if column.name not in table]:
         there = textwrap.shorten(", ".join(table.names), 200)

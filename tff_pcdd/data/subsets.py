@@ -42,15 +42,9 @@ def stratified_indices(labels: npt.ArrayLike, count: int, seed: int | Sequence[i
 
 
 def keep_samples(data: PooledData, train: np.ndarray | None, test: np.ndarray | None) -> PooledData:
-    """Restricts pooled data to some of its samples.
+    """Restricts pooled data to samples of some sorted indices; None keeps all.
 
-    Args:
-        data: the pooled data.
-        train: sorted indices of the training samples to keep; None keeps all.
-        test: the same for the test samples.
-
-    Returns:
-        The remaining samples. Users have the same order and new indices; some may be left empty.
+    Users have the same order and new indices; some may be left empty.
     """
     users = data.users
     if users is not None:

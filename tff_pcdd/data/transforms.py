@@ -168,13 +168,9 @@ def _pixels(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
 
 
 def broken_images(message: str) -> str | None:
-    """Extracts the names of broken image files from the message of a failed computation.
+    """One line that names broken image files, from the message of a failed computation.
 
-    Args:
-        message: error message of any runtime.
-
-    Returns:
-        One line that names the files; None if the message is not about image files.
+    None if the message is not about image files.
     """
     # On every runtime, a failed computation reports only text: the operation's message, the names
     # in brackets, and, after "[[", the operation.
@@ -189,7 +185,7 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     Args:
         contents: bytes of a JPEG, PNG or BMP file, a string scalar; of a PNG of 16 bits if the spec
             has a `pixel_range`.
-        spec: the input spec, of which `shape`, `resize`, `max_pixels` and `pixel_range` are used.
+        spec: the input spec.
 
     Returns:
         uint8 of the static shape `spec.shape`.
@@ -211,11 +207,7 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
 
 
 def fit(image: tf.Tensor, spec: InputSpec) -> tf.Tensor:
-    """Scales an image and crops its centre.
-
-    Args:
-        image: pixels from 0 to 255, uint8 or float32 [height, width, channels].
-        spec: the input spec, of which `shape` and `resize` are used.
+    """Scales an image, pixels from 0 to 255 [height, width, channels], and crops its centre.
 
     Returns:
         uint8 of the static shape `spec.shape`.

@@ -143,12 +143,10 @@ def convolution(
 def _gradient_of_kernel(
     pairs: Iterable[tuple[tf.Tensor, tf.Tensor]], shape: tf.TensorShape
 ) -> tf.Tensor:
-    """The gradient for a kernel: for each of its places, a sum over batch and positions.
+    """The gradient for a kernel of this shape: for each of its places, a sum over all positions.
 
-    Args:
-        pairs: for each place, row by row, the images that it is multiplied by, and the gradient of
-            the output in the same positions.
-        shape: of the kernel.
+    The pairs are, for each place, row by row, the images that it is multiplied by, and the gradient
+    of the output in the same positions.
     """
     _, _, channels, filters = shape
     products = [

@@ -57,14 +57,7 @@ def _shortcut(x: tf.Tensor, filters: int, stride: int, normalization: str) -> tf
 def basic_block(x: tf.Tensor, filters: int, stride: int, normalization: str = "batch") -> tf.Tensor:
     """Two 3×3 convolutions and a shortcut, which is projected where the shape changes.
 
-    Args:
-        x: Keras tensor [batch, height, width, channels].
-        filters: channels of the output.
-        stride: of the first convolution and the shortcut.
-        normalization: "batch" or "group".
-
-    Returns:
-        Keras tensor [batch, ceil(height/stride), ceil(width/stride), filters].
+    The stride is that of the first convolution and the shortcut.
     """
     h = _relu(normalize(_conv3(x, filters, stride), normalization))
     h = normalize(_conv3(h, filters), normalization)
@@ -76,14 +69,8 @@ def bottleneck_block(
 ) -> tf.Tensor:
     """Convolutions 1×1, 3×3, 1×1 and a shortcut, which is projected where the shape changes.
 
-    Args:
-        x: Keras tensor [batch, height, width, channels].
-        filters: channels inside; the output has four times as many.
-        stride: of the 3×3 convolution and the shortcut.
-        normalization: "batch" or "group".
-
-    Returns:
-        Keras tensor [batch, ceil(height/stride), ceil(width/stride), 4 · filters].
+    The output has four times as many channels as there are inside. The stride is that of the 3×3
+    convolution and the shortcut.
     """
     width = _EXPANSION * filters
     h = _relu(normalize(_conv(filters, 1, 1)(x), normalization))

@@ -39,14 +39,7 @@ def _conv(x: tf.Tensor, filters: int, size: int, stride: int = 1) -> tf.Tensor:
 def wide_block(x: tf.Tensor, filters: int, stride: int, normalization: str = "batch") -> tf.Tensor:
     """Two 3×3 convolutions with dropout between them, and a shortcut of the block's raw input.
 
-    Args:
-        x: Keras tensor [batch, height, width, channels].
-        filters: channels of the output.
-        stride: of the second convolution and the shortcut.
-        normalization: "batch" or "group".
-
-    Returns:
-        Keras tensor [batch, ceil(height/stride), ceil(width/stride), filters].
+    The stride is that of the second convolution and the shortcut.
     """
     relu = tf.keras.layers.ReLU
     h = _conv(relu()(normalize(x, normalization)), filters, 3)

@@ -115,9 +115,7 @@ def split_by_class(
     Args:
         train_labels: integer class of each training sample, [n].
         test_labels: the same for the test samples, or None.
-        num_clients: the number of clients.
-        classes_per_client: the number of distinct classes of every client.
-        seed: a non-negative integer, the only source of randomness.
+        num_clients, classes_per_client, seed: as for `partition_by_class`.
         num_classes: C; by default one more than the largest label.
 
     Returns:

@@ -151,12 +151,8 @@ def split_dirichlet(
     Args:
         train_labels: integer class of each training sample, [n].
         test_labels: the same for the test samples, [m], or None.
-        num_clients: the number of clients.
-        concentration: of the Dirichlet distribution.
-        seed: a non-negative integer, the only source of randomness.
-        min_samples: smallest number of training samples of a client; 0 accepts every draw.
+        num_clients, concentration, seed, min_samples, assignment: as for `partition_dirichlet`.
         num_classes: C; by default one more than the largest label.
-        assignment: "class" or "sample", see `partition_dirichlet`.
         local_test: "disjoint" divides the test samples of each class in the ratio of the training
             samples; "overlapping" draws int(n_kc / n · m) test samples of class c for client k
             without replacement (at most all of them), independently for each client, so that

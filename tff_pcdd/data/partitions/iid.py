@@ -58,8 +58,7 @@ def split_iid(
     Args:
         train_labels: integer class of each training sample, [n].
         test_labels: the same for the test samples, or None.
-        num_clients: the number of clients.
-        seed: a non-negative integer, the only source of randomness.
+        num_clients, seed: as for `partition_iid`.
         num_classes: only used to check the labels.
 
     Returns:
