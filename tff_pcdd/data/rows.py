@@ -70,7 +70,7 @@ def images_in(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def listed_images(table: Columns, path: pathlib.Path, column: str) -> list[pathlib.Path]:
-    """The image file of each row of a table, which names them relative to the folder of its file."""
+    """The image file of each row of a table, which names it relative to the folder of its file."""
     source: Any = sources.create("table", data_dir=str(path), path_column=column)
     table.values(column, "path_column")
     names = listed_paths(table, column, None, path.parent)

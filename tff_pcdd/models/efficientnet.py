@@ -36,7 +36,6 @@ from tff_pcdd import files
 from tff_pcdd.errors import SettingError, shown
 from tff_pcdd.models.backbone import ImageBackbone, NormalizationOption, registry
 from tff_pcdd.models.building import each_new, group_normalization, number_of_groups, project
-from tff_pcdd.models.precision import policy_name
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -77,7 +76,8 @@ class EfficientNetB0(NormalizationOption, ImageBackbone):
             raise SettingError("pretrained_weights", self.pretrained_weights, reason)
 
     def network(self, input_shape: tuple[int, ...], projection_dim: int) -> tf.keras.Model:
-        config = _network_config(input_shape, self.normalization, policy_name())
+        policy = tf.keras.mixed_precision.global_policy().name
+        config = _network_config(input_shape, self.normalization, policy)
         network = tf.keras.Model.from_config(copy.deepcopy(config))
         features = project(network.output, projection_dim)
         return tf.keras.Model(network.input, features, name=self.name)

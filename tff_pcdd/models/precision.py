@@ -51,11 +51,6 @@ def scope(precision: str) -> Iterator[None]:
             _current.reset(token)
 
 
-def policy_name() -> str:
-    """The name of the policy of layers that are made now."""
-    return tf.keras.mixed_precision.global_policy().name
-
-
 def with_float32_output(model: tf.keras.Model) -> tf.keras.Model:
     """The same model, whose features are converted to float32 if it is built in bfloat16."""
     convolution_gradients.speed_up(model)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tff_pcdd.data.checks import warn
-from tff_pcdd.data.sources._tasks import MULTI_LABEL, decimals_hint, shape_hint
+from tff_pcdd.data.sources._tasks import MULTI_LABEL, REGRESSION, shape_hint
 from tff_pcdd.errors import DataError
 
 _T = TypeVar("_T")
@@ -135,9 +135,10 @@ def as_names(
         return names
     for row, number in numbered(numbers, rows):
         if number != number.to_integral_value():
+            hint = f"; {REGRESSION}" if what == "label" else ""
             raise DataError(
                 f"{where}, row {row}: the {what} {float(number):g} is not a whole number; a {what} "
-                f"is a name or a whole number{decimals_hint(what)}"
+                f"is a name or a whole number{hint}"
             )
     return [
         str(int(number)) if "." in name or "e" in name.casefold() else name

@@ -44,7 +44,8 @@ def check_file(
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
-        raise DataError(f"{shown!r} cannot be read: {_reason(error)}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{shown!r} cannot be read: {reason}") from error
     if not stat.S_ISREG(status.st_mode):
         raise DataError(f"{shown} is not a regular file")
     if within is not None and os.path.islink(path) and not is_within(path, within):
@@ -93,7 +94,3 @@ def is_within(path: str | os.PathLike, folder: pathlib.Path) -> bool:
 def reason_of(error: Exception) -> str:
     """What an error of a library says, on one short line; its type if it says nothing."""
     return " ".join(_NODES.sub("", str(error)).split())[:200] or type(error).__name__
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

@@ -45,18 +45,12 @@ class _Sheet:
     """What a workbook says of a sheet.
 
     Attributes:
-        title: its name.
-        place: its position among the sheets, from 0.
-        num_sheets: how many sheets there are.
         cells: the values of each row.
         formulas: the same, with formulas in place of their values.
         empty_texts: row and column of formulas whose value is an empty text; rows count from 1.
         marks: what is hidden and merged.
     """
 
-    title: str
-    place: int
-    num_sheets: int
     cells: Sequence[Sequence[Any]]
     formulas: Sequence[Sequence[Any]]
     empty_texts: set[tuple[int, int]]
@@ -70,12 +64,6 @@ def read_sheet(path: pathlib.Path, max_bytes: int) -> tuple[list[Any], dict[int,
     """
     check_file(path, max_bytes=max_bytes, limit="the size of a table")
     sheet = _load(path, max_bytes)
-    if sheet.num_sheets > 1:
-        hidden = " that is not hidden" if sheet.place else ""
-        warn(
-            f"{path}: only the first of {sheet.num_sheets} sheets{hidden} is read, "
-            f"{sheet.title!r:.40}"
-        )
     width = max(map(len, sheet.cells), default=0)
     rows = {
         number: [*row, *[None] * (width - len(row))]
@@ -136,7 +124,10 @@ def _load(path: pathlib.Path, max_bytes: int) -> _Sheet:
     # A damaged workbook raises errors of the archive, of XML, and of its own.
     except Exception as error:
         raise DataError(f"{path} cannot be read as an .xlsx file: {reason_of(error)}") from error
-    return _Sheet(sheet.title, place, len(sheets), cells, written, empty_texts, marks)
+    if len(sheets) > 1:
+        hidden = " that is not hidden" if place else ""
+        warn(f"{path}: only the first of {len(sheets)} sheets{hidden} is read, {sheet.title!r:.40}")
+    return _Sheet(cells, written, empty_texts, marks)
 
 
 def _check_formulas(
@@ -155,6 +146,8 @@ def _check_formulas(
 
 def _read_marks(archive: zipfile.ZipFile, member: str) -> _Marks:
     """The marks of a sheet, which is a member of the archive."""
+    from openpyxl.utils import column_index_from_string
+
     marks, row = _Marks(), 0
 
     def start(tag: str, attributes: Mapping[str, str]) -> None:
@@ -169,21 +162,13 @@ def _read_marks(archive: zipfile.ZipFile, member: str) -> _Marks:
         elif kind == "mergeCell" and (match := _RANGE.fullmatch(attributes.get("ref", ""))):
             first, last = int(match[2]), int(match[4])
             if last > first:
-                marks.merged.append((first, last, _number(match[1])))
+                marks.merged.append((first, last, column_index_from_string(match[1])))
 
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.StartElementHandler = start
     with archive.open(member) as file:
         parser.ParseFile(file)
     return marks
-
-
-def _number(letters: str) -> int:
-    """The number of a column: A is 1, and AA is 27."""
-    number = 0
-    for letter in letters:
-        number = 26 * number + ord(letter) - ord("A") + 1
-    return number
 
 
 def _fill_merged(

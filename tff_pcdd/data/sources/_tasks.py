@@ -22,7 +22,7 @@ MULTI_LABEL = (
 _MASKS = "masks (segmentation) are not supported; give each image one label"
 _EITHER = "masks (segmentation) and boxes (detection) are not supported; give each image one label"
 _BOXES = "boxes (object detection) are not supported; give each image one label"
-_REGRESSION = (
+REGRESSION = (
     "numbers to be predicted (regression) are not supported; make classes of them, such as ranges"
 )
 VOLUMES = "volumes and videos (3-D) are not supported; use slices or frames"
@@ -72,7 +72,7 @@ def refuse_labels(place: str, labels: Sequence[str]) -> None:
     ):
         raise DataError(
             f"{place}: the labels are {len(classes)} different numbers of {len(labels)} samples; "
-            f"{_REGRESSION}"
+            f"{REGRESSION}"
         )
 
 
@@ -110,11 +110,6 @@ def warn_of_numbers(place: str, labels: Sequence[str]) -> None:
         )
 
 
-def decimals_hint(what: str) -> str:
-    """What is said to decimals; empty if they are no labels."""
-    return f"; {_REGRESSION}" if what == "label" else ""
-
-
 def shape_hint(labels: np.ndarray) -> str:
     """Why labels have another shape than [n], and what is to be done."""
     if labels.ndim > 2:
@@ -122,7 +117,7 @@ def shape_hint(labels: np.ndarray) -> str:
     if labels.ndim < 2 or labels.dtype.kind not in "buif":
         return ""
     if not np.isin(labels, (0, 1)).all():
-        return f"; {_BOXES}, and {_REGRESSION}"
+        return f"; {_BOXES}, and {REGRESSION}"
     if (labels.sum(axis=1) == 1).all():
         return "; for one-hot labels, take the argmax"
     return f"; {MULTI_LABEL}"
