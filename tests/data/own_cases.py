@@ -218,12 +218,7 @@ def of_arrays(
 
 
 def of_folder(
-    what: str,
-    expected: str,
-    folders: dict[str, int],
-    look: Look,
-    *names: str,
-    **options: Any,
+    what: str, expected: str, folders: dict[str, int], look: Look, *names: str, **options: Any
 ) -> Case:
     """A case of folders with so many images."""
 

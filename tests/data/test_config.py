@@ -112,10 +112,7 @@ def test_flat_settings_are_those_of_the_sources_and_partitions():
             "digits, Dirichlet(0.5), 10 clients",
         ),
         ({"partition": "iid", "num_clients": 4, "imbalance_factor": 1.0}, "digits, IID, 4 clients"),
-        (
-            {"dataset": "femnist", "partition": "natural", "data_dir": "x"},
-            "femnist",
-        ),
+        ({"dataset": "femnist", "partition": "natural", "data_dir": "x"}, "femnist"),
         (
             {"dataset": "femnist", "partition": "natural", "data_dir": "x", "max_clients": 7},
             "femnist, 7 clients of the data",

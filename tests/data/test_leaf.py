@@ -137,8 +137,7 @@ def test_key_order_spacing_and_names_do_not_matter(folders):
     users = {'quote "}] \\': _image_user(1), "é|{": _image_user(2)}
     _write(folders[1], users)
     text = json.dumps(
-        {"user_data": users, "num_samples": [1, 1], "extra": None, "users": list(users)},
-        indent=2,
+        {"user_data": users, "num_samples": [1, 1], "extra": None, "users": list(users)}, indent=2
     )
     folders[0].mkdir()
     (folders[0] / "a.json").write_text(text + "\n")

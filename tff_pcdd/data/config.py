@@ -57,9 +57,7 @@ class DataConfig:
     heading: ClassVar[str] = "Data"
 
     source: Named[sources.DataSource] = choice(
-        sources.registry,
-        "digits",
-        "The data set; digits comes with the installation.",
+        sources.registry, "digits", "The data set; digits comes with the installation."
     )
     partition: Named[partitions.Partition] = choice(
         partitions.registry,

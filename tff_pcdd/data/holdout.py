@@ -11,10 +11,7 @@ from tff_pcdd.data.federation import ClientIndices
 
 
 def hold_out(
-    labels: np.ndarray,
-    fraction: float,
-    seed: int | Sequence[int],
-    groups: np.ndarray | None = None,
+    labels: np.ndarray, fraction: float, seed: int | Sequence[int], groups: np.ndarray | None = None
 ) -> np.ndarray:
     """Chooses a client's validation samples, in about the class proportions of all its samples.
 

@@ -37,9 +37,7 @@ class ModelConfig:
     heading: ClassVar[str] = "Model"
 
     backbone: Named[Backbone] = choice(
-        registry,
-        "simple_cnn",
-        "The backbone (default of texts: lstm, of columns: mlp).",
+        registry, "simple_cnn", "The backbone (default of texts: lstm, of columns: mlp)."
     )
     projection_dim: int | None = option(
         None,

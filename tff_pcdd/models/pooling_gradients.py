@@ -75,10 +75,7 @@ def max_pool(x: tf.Tensor, size: Sequence[int], strides: Sequence[int]) -> tf.Te
             total = tf.zeros_like(x)
             for number, (down, across) in enumerate(places):
                 taken = tf.where(tf.equal(first, number), upstream, tf.zeros_like(upstream))
-                around = [
-                    [down.start, height - down.stop],
-                    [across.start, width - across.stop],
-                ]
+                around = [[down.start, height - down.stop], [across.start, width - across.stop]]
                 total += tf.pad(_spread(taken, strides), [[0, 0], *around, [0, 0]])
             return total
 
@@ -92,8 +89,7 @@ def _spread(values: tf.Tensor, strides: Sequence[int]) -> tf.Tensor:
     _, height, width, channels = values.shape
     zeros = [[0, stride - 1] for stride in strides]
     apart = tf.pad(
-        values[:, :, None, :, None],
-        [[0, 0], [0, 0], zeros[0], [0, 0], zeros[1], [0, 0]],
+        values[:, :, None, :, None], [[0, 0], [0, 0], zeros[0], [0, 0], zeros[1], [0, 0]]
     )
     apart = tf.reshape(apart, [-1, height * strides[0], width * strides[1], channels])
     # Nothing follows the last row and column.

@@ -238,13 +238,4 @@ names = registry.names
 get = registry.get
 create = registry.create
 
-__all__ = [
-    "NumClients",
-    "Partition",
-    "Split",
-    "create",
-    "get",
-    "names",
-    "register",
-    "registry",
-]
+__all__ = ["NumClients", "Partition", "Split", "create", "get", "names", "register", "registry"]

@@ -71,10 +71,7 @@ class Features:
         return names
 
     def _without(
-        self,
-        names: Sequence[str],
-        reason: str,
-        says_nothing: Callable[[str, Iterator[Any]], bool],
+        self, names: Sequence[str], reason: str, says_nothing: Callable[[str, Iterator[Any]], bool]
     ) -> list[str]:
         """The columns but those whose values, without missing ones, say nothing; warns of these.
 

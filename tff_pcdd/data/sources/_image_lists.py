@@ -18,13 +18,7 @@ import numpy as np
 
 from tff_pcdd.data.checks import first_outside
 from tff_pcdd.data.input_spec import IMAGE_FILE, InputSpec
-from tff_pcdd.data.sources import (
-    IMAGENET,
-    LIMITS,
-    DatasetInfo,
-    DirectorySource,
-    ImageSource,
-)
+from tff_pcdd.data.sources import IMAGENET, LIMITS, DatasetInfo, DirectorySource, ImageSource
 from tff_pcdd.data.sources._places import check_file, is_within
 from tff_pcdd.errors import DataError
 from tff_pcdd.settings import option

@@ -184,10 +184,7 @@ class LeafText(TextSource, LeafFormat):
     """Shakespeare: ids of 80 characters; the label is the id of the next character."""
 
     format = Format(
-        _parse_text,
-        (SEQUENCE,),
-        (*ALPHABET, "<unknown>"),
-        (len(ALPHABET), len(ALPHABET) + 1),
+        _parse_text, (SEQUENCE,), (*ALPHABET, "<unknown>"), (len(ALPHABET), len(ALPHABET) + 1)
     )
 
     def stored_spec(self, dtype: np.dtype) -> InputSpec:
@@ -209,10 +206,7 @@ class LeafVectors(LeafFormat):
     """Synthetic data: vectors of 60 numbers, and as many classes as were asked for."""
 
     format = Format(
-        _parse_vectors,
-        (_NUMBERS,),
-        tuple(map(str, range(_CLASSES))),
-        tuple(range(2, _CLASSES + 1)),
+        _parse_vectors, (_NUMBERS,), tuple(map(str, range(_CLASSES))), tuple(range(2, _CLASSES + 1))
     )
 
     def stored_spec(self, dtype: np.dtype) -> InputSpec:

@@ -10,14 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tff_pcdd.data.checks import warn
-from tff_pcdd.data.sources._names import (
-    MARKERS,
-    Row,
-    is_missing,
-    may_be_missing,
-    quoted,
-    separated,
-)
+from tff_pcdd.data.sources._names import MARKERS, Row, is_missing, may_be_missing, quoted, separated
 from tff_pcdd.errors import DataError
 from tff_pcdd.settings import option
 from tff_pcdd.text import plural

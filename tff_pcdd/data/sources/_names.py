@@ -147,11 +147,7 @@ def as_names(
 
 
 def _warn_of_lost_digits(
-    values: Sequence[Any],
-    names: Sequence[str],
-    what: str,
-    where: str,
-    rows: Sequence[Row] | None,
+    values: Sequence[Any], names: Sequence[str], what: str, where: str, rows: Sequence[Row] | None
 ) -> None:
     """Warns of numbers of which somebody has kept only the first digits."""
     lost = [

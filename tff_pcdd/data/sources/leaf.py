@@ -215,11 +215,7 @@ def _choose(users: Sequence[str], number: int, seed: int, folder: str | os.PathL
 
 
 def _load(
-    entries: Mapping[str, Entry],
-    users: Sequence[str],
-    format: Format,
-    limit: int,
-    limits: Limits,
+    entries: Mapping[str, Entry], users: Sequence[str], format: Format, limit: int, limits: Limits
 ) -> tuple[Examples, list[np.ndarray]]:
     """The samples of the given users in one pair of arrays, and the rows of each user.
 

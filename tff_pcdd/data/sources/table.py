@@ -41,12 +41,7 @@ from tff_pcdd.data.sources._names import (
     quoted,
     separated,
 )
-from tff_pcdd.data.sources._own import (
-    MANY_CLASSES,
-    OwnSamples,
-    check_parts,
-    part_of,
-)
+from tff_pcdd.data.sources._own import MANY_CLASSES, OwnSamples, check_parts, part_of
 from tff_pcdd.data.sources._table_folder import check_tables, read_tables, table_files
 from tff_pcdd.data.sources._table_images import listed_paths, stored_images, values_of_images
 from tff_pcdd.data.sources._tasks import refuse_boxes, refuse_several

@@ -19,13 +19,7 @@ from tff_pcdd.data import image_headers
 from tff_pcdd.data.checks import first_outside
 from tff_pcdd.data.federation import Examples
 from tff_pcdd.data.input_spec import IMAGE
-from tff_pcdd.data.sources import (
-    DatasetInfo,
-    ImageSource,
-    LoadRequest,
-    PooledData,
-    register,
-)
+from tff_pcdd.data.sources import DatasetInfo, ImageSource, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._json import JsonSource
 from tff_pcdd.data.sources._places import meant, reason_of
 from tff_pcdd.data.sources._tfds_files import check_folder
