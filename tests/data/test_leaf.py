@@ -151,8 +151,10 @@ def test_some_of_ten_thousand_users_load_without_parsing_the_rest(folders, monke
     _write(folders[0], users)
     _write(folders[1], {"user 00000": _text_user("a")})
     parsed = []
-    parse = leaf._parse_user
-    monkeypatch.setattr(leaf, "_parse_user", lambda *args: parsed.append(args[2]) or parse(*args))
+    parse = leaf.LeafSource._parse_user
+    monkeypatch.setattr(
+        leaf.LeafSource, "_parse_user", lambda *args: parsed.append(args[3]) or parse(*args)
+    )
     loaded = data.load_leaf(*folders, "shakespeare", max_clients=50, seed=3)
     assert loaded.num_clients == 50
     assert len(parsed) <= 51

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import string
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,32 +31,32 @@ _TWEET, _NUMBERS, _CLASSES = 140, 60, 100
 _FILLER = "\n"
 
 
-class Format(NamedTuple):
-    """What differs between LEAF's data sets.
+@dataclasses.dataclass(frozen=True)
+class LeafFormat(DataSource):
+    """Base class of sources whose samples are in one of LEAF's formats.
 
     Attributes:
-        parse: converts a user's `x` and `y` of a JSON file into arrays; raises ValueError with
-            the reason if they have another form.
-        shape: shape of one input.
+        input_shape: shape of one input.
         class_names: names of the classes of the largest edition.
         class_numbers: number of classes of each edition, ascending.
     """
 
-    parse: Callable[[Any, Any], tuple[np.ndarray, np.ndarray]]
-    shape: tuple[int, ...]
-    class_names: tuple[str, ...]
-    class_numbers: tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class LeafFormat(DataSource):
-    """Base class of sources whose samples are in one of LEAF's formats."""
-
     draws_only_users = True
-    format: ClassVar[Format]
+    input_shape: ClassVar[tuple[int, ...]]
+    class_names: ClassVar[tuple[str, ...]]
+    class_numbers: ClassVar[tuple[int, ...]]
+
+    @staticmethod
+    def parse(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Converts a user's `x` and `y` of a JSON file into arrays.
+
+        Raises:
+            ValueError: if they have another form; says why.
+        """
+        raise NotImplementedError
 
     def least_classes(self) -> int:
-        return self.format.class_numbers[0]
+        return self.class_numbers[0]
 
     def stored_spec(self, dtype: np.dtype) -> InputSpec:
         """The input spec for raw inputs of this type."""
@@ -80,11 +80,11 @@ class LeafFormat(DataSource):
         )
         if num_classes is None:
             largest = max(int(part.y.max(initial=0)) for part in parts)
-            num_classes = next(number for number in self.format.class_numbers if number > largest)
+            num_classes = next(number for number in self.class_numbers if number > largest)
         return PooledData(
             train=train,
             test=test,
-            class_names=self.format.class_names[:num_classes],
+            class_names=self.class_names[:num_classes],
             input_spec=self.stored_spec(x_type),
             users=tuple(users),
             notes=dict(notes or {}),
@@ -117,44 +117,11 @@ _ID_OF_CODE = np.full(129, len(ALPHABET), np.uint8)
 _ID_OF_CODE[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
 
 
-def _parse_images(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    if {len(image) for image in x} != {784}:
-        raise ValueError("every image needs 784 numbers")
-    pixels = _numbers(x, 2, "pixels must be finite numbers, 784 in each image")
-    labels = _whole_labels(y)
-    to_float32(pixels)
-    return grey_levels(pixels.reshape(-1, 28, 28, 1)), labels
-
-
 def _numbers(values: Any, rank: int, reason: str) -> np.ndarray:
     array = np.asarray(values)
     if array.ndim != rank or array.dtype.kind not in "if":
         raise ValueError(reason)
     return array
-
-
-def _parse_text(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    if not all(isinstance(line, str) and len(line) == SEQUENCE for line in x):
-        raise ValueError(f"every input needs {SEQUENCE} characters")
-    if not all(isinstance(character, str) and len(character) == 1 for character in y):
-        raise ValueError("every label needs one character")
-    inputs = character_ids("".join(x)).reshape(-1, SEQUENCE)
-    return inputs, character_ids("".join(y)).astype(np.int32)
-
-
-def _parse_tweets(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    if not all(isinstance(row, list) and len(row) > 4 and isinstance(row[4], str) for row in x):
-        raise ValueError("every input needs the columns of a tweet, whose fifth is its text")
-    lines = [row[4][-_TWEET:].rjust(_TWEET, _FILLER) for row in x]
-    inputs = character_ids("".join(lines)).reshape(-1, _TWEET)
-    return inputs, _whole_labels([int(label) if label in ("0", "1") else label for label in y])
-
-
-def _parse_vectors(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    if not all(isinstance(row, list) and len(row) == _NUMBERS for row in x):
-        raise ValueError(f"every input needs {_NUMBERS} numbers")
-    reason = f"inputs must be finite numbers, {_NUMBERS} in each"
-    return to_float32(_numbers(x, 2, reason), "input"), _whole_labels(y)
 
 
 def _whole_labels(y: Any) -> np.ndarray:
@@ -168,12 +135,18 @@ def _whole_labels(y: Any) -> np.ndarray:
 class LeafImages(ImageSource, LeafFormat):
     """FEMNIST: images of 28 × 28 × 1, white paper is 1.0; classes 0 to 9, A to Z, a to z."""
 
-    format = Format(
-        _parse_images,
-        (28, 28, 1),
-        tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase),
-        (10, 36, 62),
-    )
+    input_shape = (28, 28, 1)
+    class_names = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
+    class_numbers = (10, 36, 62)
+
+    @staticmethod
+    def parse(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        if {len(image) for image in x} != {784}:
+            raise ValueError("every image needs 784 numbers")
+        pixels = _numbers(x, 2, "pixels must be finite numbers, 784 in each image")
+        labels = _whole_labels(y)
+        to_float32(pixels)
+        return grey_levels(pixels.reshape(-1, 28, 28, 1)), labels
 
     def stored_spec(self, dtype: np.dtype) -> InputSpec:
         return self.image_spec(str(dtype), 1 / 255 if dtype == np.uint8 else 1.0)
@@ -183,9 +156,18 @@ class LeafImages(ImageSource, LeafFormat):
 class LeafText(TextSource, LeafFormat):
     """Shakespeare: ids of 80 characters; the label is the id of the next character."""
 
-    format = Format(
-        _parse_text, (SEQUENCE,), (*ALPHABET, "<unknown>"), (len(ALPHABET), len(ALPHABET) + 1)
-    )
+    input_shape = (SEQUENCE,)
+    class_names: ClassVar[tuple[str, ...]] = (*ALPHABET, "<unknown>")
+    class_numbers: ClassVar[tuple[int, ...]] = (len(ALPHABET), len(ALPHABET) + 1)
+
+    @staticmethod
+    def parse(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        if not all(isinstance(line, str) and len(line) == SEQUENCE for line in x):
+            raise ValueError(f"every input needs {SEQUENCE} characters")
+        if not all(isinstance(character, str) and len(character) == 1 for character in y):
+            raise ValueError("every label needs one character")
+        inputs = character_ids("".join(x)).reshape(-1, SEQUENCE)
+        return inputs, character_ids("".join(y)).astype(np.int32)
 
     def stored_spec(self, dtype: np.dtype) -> InputSpec:
         return self.text_spec(str(dtype))
@@ -195,7 +177,17 @@ class LeafText(TextSource, LeafFormat):
 class LeafTweets(LeafText):
     """Sent140: ids of the characters of a tweet; whether it is positive."""
 
-    format = Format(_parse_tweets, (_TWEET,), ("negative", "positive"), (2,))
+    input_shape = (_TWEET,)
+    class_names = ("negative", "positive")
+    class_numbers = (2,)
+
+    @staticmethod
+    def parse(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        if not all(isinstance(row, list) and len(row) > 4 and isinstance(row[4], str) for row in x):
+            raise ValueError("every input needs the columns of a tweet, whose fifth is its text")
+        lines = [row[4][-_TWEET:].rjust(_TWEET, _FILLER) for row in x]
+        inputs = character_ids("".join(lines)).reshape(-1, _TWEET)
+        return inputs, _whole_labels([int(label) if label in ("0", "1") else label for label in y])
 
     def text_spec(self, dtype: str = "uint8") -> InputSpec:
         return dataclasses.replace(super().text_spec(dtype), filler=_FILLER)
@@ -205,12 +197,19 @@ class LeafTweets(LeafText):
 class LeafVectors(LeafFormat):
     """Synthetic data: vectors of 60 numbers, and as many classes as were asked for."""
 
-    format = Format(
-        _parse_vectors, (_NUMBERS,), tuple(map(str, range(_CLASSES))), tuple(range(2, _CLASSES + 1))
-    )
+    input_shape = (_NUMBERS,)
+    class_names = tuple(map(str, range(_CLASSES)))
+    class_numbers = tuple(range(2, _CLASSES + 1))
+
+    @staticmethod
+    def parse(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        if not all(isinstance(row, list) and len(row) == _NUMBERS for row in x):
+            raise ValueError(f"every input needs {_NUMBERS} numbers")
+        reason = f"inputs must be finite numbers, {_NUMBERS} in each"
+        return to_float32(_numbers(x, 2, reason), "input"), _whole_labels(y)
 
     def stored_spec(self, dtype: np.dtype) -> InputSpec:
-        return InputSpec(VECTOR, self.format.shape, "float32")
+        return InputSpec(VECTOR, self.input_shape, "float32")
 
     def input_spec(self) -> InputSpec:
         return self.stored_spec(np.dtype(np.float32))

@@ -20,10 +20,9 @@ from tff_pcdd.data.checks import first_outside
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.input_spec import IMAGE, TEXT, VECTOR
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
-from tff_pcdd.data.sources._json import Limits, parse
+from tff_pcdd.data.sources._json import parse
 from tff_pcdd.data.sources._leaf_formats import (
     ALPHABET,
-    Format,
     LeafFormat,
     LeafImages,
     LeafText,
@@ -49,7 +48,7 @@ class LeafSource(LeafFormat, LeafDirectory):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        largest = len(self.format.class_names)
+        largest = len(self.class_names)
         if self.num_classes is not None and self.num_classes > largest:
             raise SettingError(
                 "num_classes", self.num_classes, f"{self.name} has 1 to {largest} classes"
@@ -77,15 +76,70 @@ class LeafSource(LeafFormat, LeafDirectory):
             raise DataError(f"{train_dir} and {test_dir}: no user has any sample")
         if request.max_clients is not None:
             users = _choose(users, request.max_clients, request.seed, train_dir)
-        limit = self.num_classes or len(self.format.class_names)
-        (train, train_rows), (test, test_rows) = (
-            _load(part, users, self.format, limit, self.limits) for part in parts
-        )
+        (train, train_rows), (test, test_rows) = (self._read(part, users) for part in parts)
         chosen = [
             ClientIndices(user, *rows)
             for user, *rows in zip(users, train_rows, test_rows, strict=True)
         ]
         return self.pool((train, test), chosen, self.num_classes, notes)
+
+    def _read(
+        self, entries: Mapping[str, Entry], users: Sequence[str]
+    ) -> tuple[Examples, list[np.ndarray]]:
+        """The samples of the given users in one pair of arrays, and the rows of each user."""
+        wanted = [user for user in users if user in entries]
+        total = sum(entries[user].size for user in wanted)
+        x = np.empty((total, *self.input_shape), np.uint8)
+        y = np.empty(total, np.int32)
+        rows = {user: np.empty(0, np.int64) for user in users}
+        done = 0
+        with contextlib.ExitStack() as stack:
+            path = None
+            # In the order of the files, so that each file is opened once.
+            for user in sorted(wanted, key=lambda user: (entries[user].path, entries[user].start)):
+                entry = entries[user]
+                if entry.path != path:
+                    stack.close()
+                    path = entry.path
+                    text = stack.enter_context(mapped(path))
+                inputs, labels = self._parse_user(text, entry, user)
+                if inputs.dtype != x.dtype and x.dtype == np.uint8:
+                    x = as_floats(x)
+                if inputs.dtype != x.dtype:
+                    inputs = as_floats(inputs)
+                rows[user] = np.arange(done, done + entry.size)
+                x[rows[user]], y[rows[user]] = inputs, labels
+                done += entry.size
+        return Examples(x, y), [rows[user] for user in users]
+
+    def _parse_user(
+        self, text: mmap.mmap, entry: Entry, user: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and labels of a user in a file."""
+        where = f"{entry.path}: user {user!r:.80}"
+        value = parse(text, entry.start, entry.end, entry.path, self.limits, user)
+        if not isinstance(value, dict) or "x" not in value or "y" not in value:
+            raise DataError(f"{where}: the keys 'x' and 'y' are needed")
+        x, y = value["x"], value["y"]
+        if not isinstance(x, list) or not isinstance(y, list):
+            raise DataError(f"{where}: x and y must be lists")
+        if not len(x) == len(y) == entry.size:
+            raise DataError(
+                f"{where}: {len(x)} inputs and {len(y)} labels, but num_samples={entry.size}"
+            )
+        if not x:
+            return np.empty((0, *self.input_shape), np.uint8), np.empty(0, np.int32)
+        try:
+            inputs, labels = self.parse(x, y)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise DataError(f"{where}: {error}") from error
+        limit = self.num_classes or len(self.class_names)
+        row = first_outside(labels, limit)
+        if row is not None:
+            raise DataError(
+                f"{where}: label {labels[row]} is not within 0 to {limit - 1}, in sample {row}"
+            )
+        return inputs, labels
 
 
 @register
@@ -105,7 +159,7 @@ class Shakespeare(LeafText, LeafSource):
         "shakespeare",
         TEXT,
         len(ALPHABET),
-        LeafText.format.shape,
+        LeafText.input_shape,
         has_users=True,
         needs_data_dir=True,
         vocabulary=ALPHABET,
@@ -121,7 +175,7 @@ class Sent140(LeafTweets, LeafSource):
         "sent140",
         TEXT,
         2,
-        LeafTweets.format.shape,
+        LeafTweets.input_shape,
         has_users=True,
         needs_data_dir=True,
         vocabulary=ALPHABET,
@@ -136,8 +190,8 @@ class LeafSynthetic(LeafVectors, LeafSource):
     info = DatasetInfo(
         "leaf_synthetic",
         VECTOR,
-        len(LeafVectors.format.class_names),
-        LeafVectors.format.shape,
+        len(LeafVectors.class_names),
+        LeafVectors.input_shape,
         has_users=True,
         needs_data_dir=True,
     )
@@ -212,64 +266,3 @@ def _choose(users: Sequence[str], number: int, seed: int, folder: str | os.PathL
     rng = np.random.default_rng(seed)
     chosen = {by_name[i] for i in rng.choice(len(users), number, replace=False)}
     return [user for user in users if user in chosen]
-
-
-def _load(
-    entries: Mapping[str, Entry], users: Sequence[str], format: Format, limit: int, limits: Limits
-) -> tuple[Examples, list[np.ndarray]]:
-    """The samples of the given users in one pair of arrays, and the rows of each user.
-
-    Labels have to be less than `limit`.
-    """
-    wanted = [user for user in users if user in entries]
-    total = sum(entries[user].size for user in wanted)
-    x = np.empty((total, *format.shape), np.uint8)
-    y = np.empty(total, np.int32)
-    rows = {user: np.empty(0, np.int64) for user in users}
-    done = 0
-    with contextlib.ExitStack() as stack:
-        path = None
-        # In the order of the files, so that each file is opened once.
-        for user in sorted(wanted, key=lambda user: (entries[user].path, entries[user].start)):
-            entry = entries[user]
-            if entry.path != path:
-                stack.close()
-                path = entry.path
-                text = stack.enter_context(mapped(path))
-            inputs, labels = _parse_user(text, entry, user, format, limit, limits)
-            if inputs.dtype != x.dtype and x.dtype == np.uint8:
-                x = as_floats(x)
-            if inputs.dtype != x.dtype:
-                inputs = as_floats(inputs)
-            rows[user] = np.arange(done, done + entry.size)
-            x[rows[user]], y[rows[user]] = inputs, labels
-            done += entry.size
-    return Examples(x, y), [rows[user] for user in users]
-
-
-def _parse_user(
-    text: mmap.mmap, entry: Entry, user: str, format: Format, limit: int, limits: Limits
-) -> tuple[np.ndarray, np.ndarray]:
-    where = f"{entry.path}: user {user!r:.80}"
-    value = parse(text, entry.start, entry.end, entry.path, limits, user)
-    if not isinstance(value, dict) or "x" not in value or "y" not in value:
-        raise DataError(f"{where}: the keys 'x' and 'y' are needed")
-    x, y = value["x"], value["y"]
-    if not isinstance(x, list) or not isinstance(y, list):
-        raise DataError(f"{where}: x and y must be lists")
-    if not len(x) == len(y) == entry.size:
-        raise DataError(
-            f"{where}: {len(x)} inputs and {len(y)} labels, but num_samples={entry.size}"
-        )
-    if not x:
-        return np.empty((0, *format.shape), np.uint8), np.empty(0, np.int32)
-    try:
-        inputs, labels = format.parse(x, y)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise DataError(f"{where}: {error}") from error
-    row = first_outside(labels, limit)
-    if row is not None:
-        raise DataError(
-            f"{where}: label {labels[row]} is not within 0 to {limit - 1}, in sample {row}"
-        )
-    return inputs, labels

@@ -153,7 +153,7 @@ class TffCacheSource(LeafFormat, DirectorySource):
             return [
                 self.samples(part.create_tf_dataset_for_client(user))
                 if user in ids
-                else _nothing(self.format.shape)
+                else _nothing(self.input_shape)
                 for part, ids in zip(parts, members, strict=True)
             ]
         except DataError as error:
@@ -182,7 +182,7 @@ class _Emnist(LeafImages, TffCacheSource):
     def samples(self, dataset: Any) -> Arrays:
         chunks = list(dataset.batch(_CHUNK).as_numpy_iterator())
         if not chunks:
-            return _nothing(self.format.shape)
+            return _nothing(self.input_shape)
         pixels = np.concatenate([chunk["pixels"] for chunk in chunks])
         labels = np.concatenate([chunk["label"] for chunk in chunks])
         return grey_levels(to_float32(pixels)[..., None]), to_int32(labels)
@@ -193,7 +193,7 @@ class _Emnist(LeafImages, TffCacheSource):
 class TffEmnist(_Emnist):
     """TFF's EMNIST with digits and letters."""
 
-    info = DatasetInfo("tff_emnist", IMAGE, 62, LeafImages.format.shape, has_users=True)
+    info = DatasetInfo("tff_emnist", IMAGE, 62, LeafImages.input_shape, has_users=True)
     fixed_num_classes = 62
     edition = "all"
 
@@ -203,7 +203,7 @@ class TffEmnist(_Emnist):
 class TffEmnistDigits(_Emnist):
     """TFF's EMNIST with digits alone."""
 
-    info = DatasetInfo("tff_emnist_digits", IMAGE, 10, LeafImages.format.shape, has_users=True)
+    info = DatasetInfo("tff_emnist_digits", IMAGE, 10, LeafImages.input_shape, has_users=True)
     fixed_num_classes = 10
     edition = "digits_only"
 
@@ -217,7 +217,7 @@ class TffShakespeare(LeafText, TffCacheSource):
         "tff_shakespeare",
         TEXT,
         len(ALPHABET),
-        LeafText.format.shape,
+        LeafText.input_shape,
         has_users=True,
         vocabulary=ALPHABET,
     )
@@ -234,7 +234,7 @@ class TffShakespeare(LeafText, TffCacheSource):
         snippets = [snippet.decode("utf-8", "replace") for x in chunks for snippet in x["snippets"]]
         ids = character_ids("\n".join(snippets))
         if len(ids) <= SEQUENCE:
-            return _nothing(self.format.shape)
+            return _nothing(self.input_shape)
         windows = np.lib.stride_tricks.sliding_window_view(ids, SEQUENCE)[:-1]
         return windows.copy(), ids[SEQUENCE:].astype(np.int32)
 
