@@ -217,6 +217,14 @@ def test_labels_beyond_int32_are_refused(label, tmp_path):
         data.load_federation("tff_emnist", "natural", data_dir=str(tmp_path))
 
 
+def test_labels_beyond_the_edition_are_refused(tmp_path):
+    users = {"f0": [image_sample(35, np.zeros((28, 28)))]}
+    splits = {"digits_only_train": users, "digits_only_test": users}
+    write(tmp_path / "emnist_all.sqlite", splits)
+    with pytest.raises(DataError, match="labels run from 35 to 35, not within 0 to 9"):
+        data.load_federation("tff_emnist_digits", "natural", data_dir=str(tmp_path))
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_pixels_that_are_not_finite_are_refused(value, tmp_path):
     pixels = np.zeros((28, 28))

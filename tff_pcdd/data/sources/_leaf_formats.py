@@ -80,7 +80,8 @@ class LeafFormat(DataSource):
         )
         if num_classes is None:
             largest = max(int(part.y.max(initial=0)) for part in parts)
-            num_classes = next(number for number in self.class_numbers if number > largest)
+            fitting = (number for number in self.class_numbers if number > largest)
+            num_classes = next(fitting, self.class_numbers[-1])
         return PooledData(
             train=train,
             test=test,
@@ -137,7 +138,7 @@ class LeafImages(ImageSource, LeafFormat):
 
     input_shape = (28, 28, 1)
     class_names = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
-    class_numbers = (10, 36, 62)
+    class_numbers: ClassVar[tuple[int, ...]] = (10, 36, 62)
 
     @staticmethod
     def parse(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:

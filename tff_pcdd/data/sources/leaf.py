@@ -13,6 +13,7 @@ import mmap
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,9 @@ from tff_pcdd.data.sources._leaf_formats import (
 from tff_pcdd.data.sources._leaf_json import Entry, LeafDirectory, index, mapped
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
+
+# What is known about all of them.
+_USERS: Mapping[str, Any] = {"has_users": True, "needs_data_dir": True}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +151,7 @@ class LeafSource(LeafFormat, LeafDirectory):
 class Femnist(LeafImages, LeafSource):
     """Handwritten digits and letters by their writers."""
 
-    info = DatasetInfo("femnist", IMAGE, 62, (28, 28, 1), has_users=True, needs_data_dir=True)
+    info = DatasetInfo("femnist", IMAGE, 62, LeafImages.input_shape, **_USERS)
 
 
 @register
@@ -156,13 +160,7 @@ class Shakespeare(LeafText, LeafSource):
     """The next character of a text; users are the roles in Shakespeare's plays."""
 
     info = DatasetInfo(
-        "shakespeare",
-        TEXT,
-        len(ALPHABET),
-        LeafText.input_shape,
-        has_users=True,
-        needs_data_dir=True,
-        vocabulary=ALPHABET,
+        "shakespeare", TEXT, len(ALPHABET), LeafText.input_shape, vocabulary=ALPHABET, **_USERS
     )
 
 
@@ -171,15 +169,7 @@ class Shakespeare(LeafText, LeafSource):
 class Sent140(LeafTweets, LeafSource):
     """Whether a tweet is positive, from its characters; users are the authors."""
 
-    info = DatasetInfo(
-        "sent140",
-        TEXT,
-        2,
-        LeafTweets.input_shape,
-        has_users=True,
-        needs_data_dir=True,
-        vocabulary=ALPHABET,
-    )
+    info = DatasetInfo("sent140", TEXT, 2, LeafTweets.input_shape, vocabulary=ALPHABET, **_USERS)
 
 
 @register
@@ -188,12 +178,7 @@ class LeafSynthetic(LeafVectors, LeafSource):
     """LEAF's synthetic data: vectors of 60 numbers, a linear task for each user."""
 
     info = DatasetInfo(
-        "leaf_synthetic",
-        VECTOR,
-        len(LeafVectors.class_names),
-        LeafVectors.input_shape,
-        has_users=True,
-        needs_data_dir=True,
+        "leaf_synthetic", VECTOR, len(LeafVectors.class_names), LeafVectors.input_shape, **_USERS
     )
 
 

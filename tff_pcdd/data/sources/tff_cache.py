@@ -50,15 +50,10 @@ class TffCacheSource(LeafFormat, DirectorySource):
     Attributes:
         file_name: name of the file with the cached copy.
         loader: module of `tff.simulation.datasets` that makes the copy.
-        fixed_num_classes: number of classes; None if it follows from the labels.
     """
 
     file_name: ClassVar[str]
     loader: ClassVar[str]
-    fixed_num_classes: ClassVar[int | None] = None
-
-    def least_classes(self) -> int:
-        return self.fixed_num_classes or super().least_classes()
 
     def client_data(self, folder: pathlib.Path) -> Sequence[Any]:
         """TFF's client data of the training and of the test part."""
@@ -139,7 +134,7 @@ class TffCacheSource(LeafFormat, DirectorySource):
             for user, *rows in zip(names, train_rows, test_rows, strict=True)
         ]
         notes = {"empty_users": silent} if silent else {}
-        return self.pool((train, test), clients, self.fixed_num_classes, notes)
+        return self.pool((train, test), clients, notes=notes)
 
     def _samples_of(
         self,
@@ -194,7 +189,7 @@ class TffEmnist(_Emnist):
     """TFF's EMNIST with digits and letters."""
 
     info = DatasetInfo("tff_emnist", IMAGE, 62, LeafImages.input_shape, has_users=True)
-    fixed_num_classes = 62
+    class_numbers = (62,)
     edition = "all"
 
 
@@ -204,7 +199,7 @@ class TffEmnistDigits(_Emnist):
     """TFF's EMNIST with digits alone."""
 
     info = DatasetInfo("tff_emnist_digits", IMAGE, 10, LeafImages.input_shape, has_users=True)
-    fixed_num_classes = 10
+    class_numbers = (10,)
     edition = "digits_only"
 
 
@@ -214,12 +209,7 @@ class TffShakespeare(LeafText, TffCacheSource):
     """TFF's Shakespeare."""
 
     info = DatasetInfo(
-        "tff_shakespeare",
-        TEXT,
-        len(ALPHABET),
-        LeafText.input_shape,
-        has_users=True,
-        vocabulary=ALPHABET,
+        "tff_shakespeare", TEXT, len(ALPHABET), (SEQUENCE,), has_users=True, vocabulary=ALPHABET
     )
     file_name = "shakespeare.sqlite"
     loader = "shakespeare"
