@@ -106,6 +106,11 @@ def say(text: str) -> None:
     logging.getLogger(stages.LOADED).info("%s", text)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text has no lone surrogates, as those in the place of other bytes of file names."""
+    return text == text.encode(errors="ignore").decode()
+
+
 def listed(kind: str, names: Sequence[str]) -> str:
     """Up to five names with what they are: `sites a, b`."""
     kinds = {"class": "classes"}.get(kind, f"{kind}s")

@@ -11,7 +11,7 @@ import numpy as np
 
 from tff_pcdd import text, views
 from tff_pcdd.data import input_checks
-from tff_pcdd.data.checks import to_int32, warn
+from tff_pcdd.data.checks import is_unicode, to_int32, warn
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.errors import DataError
 
@@ -140,7 +140,7 @@ class Federation:
         if len(set(self.client_ids)) < len(self.clients):
             raise DataError(f"{self.name}: client ids repeat")
         for client_id in self.client_ids:
-            if not _is_text(client_id):
+            if not is_unicode(client_id):
                 raise DataError(f"{self.name}: client id {client_id!r:.80} is not valid Unicode")
         if not len(self.test):
             warn(f"{self.name}: there are no test samples, so no accuracy can be measured")
@@ -299,15 +299,6 @@ class Federation:
         counts = counts.reshape(len(parts), self.num_classes)
         counts.flags.writeable = False
         return counts
-
-
-def _is_text(value: str) -> bool:
-    """Whether a string has no lone surrogates, which files and their names cannot hold."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tff_pcdd.data.checks import listed, warn
+from tff_pcdd.data.checks import is_unicode, listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._image_files import OwnImages
@@ -86,10 +86,8 @@ class _Found:
             if not _is_dir(entry):
                 self.leave_out(entry.path)
                 continue
-            try:
-                entry.name.encode()
-            except UnicodeEncodeError:
-                raise DataError(f"the name of the folder {entry.path!r} is not Unicode") from None
+            if not is_unicode(entry.name):
+                raise DataError(f"the name of the folder {entry.path!r} is not Unicode")
             name = tidy(entry.name, f"{folder}: the name of a folder")
             found.append((name, pathlib.Path(entry.path)))
         return found

@@ -124,24 +124,25 @@ def _find(name: str, data_dir: str | None) -> pathlib.Path:
     """
     named = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     root = pathlib.Path(os.path.expanduser(named))
-    wanted = (
-        "a copy prepared by TensorFlow Datasets is needed there, "
-        f"{name}/<version>/dataset_info.json"
-    )
-    if not root.is_dir():
-        raise DataError(
-            f"dataset {name}: data_dir={root} is not a directory; {wanted}{meant(root)}"
+
+    def refusal(reason: str) -> DataError:
+        return DataError(
+            f"dataset {name}: {reason}; a copy prepared by TensorFlow Datasets is needed there, "
+            f"{name}/<version>/dataset_info.json{meant(root)}"
         )
+
+    if not root.is_dir():
+        raise refusal(f"data_dir={root} is not a directory")
     if not (root / name).is_dir():
-        raise DataError(f"dataset {name}: data_dir={root} has no folder {name}; {wanted}")
+        raise refusal(f"data_dir={root} has no folder {name}")
     versions = [
         path for path in (root / name).iterdir() if re.fullmatch(r"\d+\.\d+\.\d+", path.name)
     ]
     if not versions:
-        raise DataError(f"dataset {name}: {root / name} holds no complete version; {wanted}")
+        raise refusal(f"{root / name} holds no complete version")
     newest = max(versions, key=lambda path: [int(number) for number in path.name.split(".")])
     if not (newest / "dataset_info.json").is_file():
-        raise DataError(f"dataset {name}: {newest} has no dataset_info.json; {wanted}")
+        raise refusal(f"{newest} has no dataset_info.json")
     return newest
 
 
