@@ -71,6 +71,17 @@ def test_missing_labels_and_sites_are_no_names(column, marker, table, tmp_path):
         assert marker.strip() in names
 
 
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [("Unknown", True), ("(null)", True), ("--", True), ("-1", False), ("north", False)],
+)
+def test_labels_that_may_say_that_they_are_missing(text, warned, table, warnings_again):
+    table.loc[[4, 17], "label"] = text
+    assert text in load(table).class_names
+    said = f"the label {text!r} may say that it is missing; if so, missing_markers={text}"
+    assert (said in warnings_again.text) == warned
+
+
 def test_markers_of_ones_own(table, tmp_path):
     """As in the tables of heart diseases, in which -9 and ? stand for what is missing."""
     table["pulse"] = table["pulse"].round(1).astype(object)

@@ -242,12 +242,15 @@ def _read(dataset: Any, name: str) -> tuple[list, list, list]:
         dataset = {
             client: clients.create_tf_dataset_for_client(client) for client in clients.client_ids
         }
-    if isinstance(dataset, Mapping):
-        parts = [(*_elements(part, 2, name), site) for site, part in dataset.items()]
-        x = [value for part in parts for value in part[0]]
-        y = [value for part in parts for value in part[1]]
-        return x, y, [part[2] for part in parts for _ in part[1]]
-    x, y, sites = _elements(dataset, 3, name)
+    if not isinstance(dataset, Mapping):
+        x, y, sites = _elements(dataset, 3, name)
+        return x, y, sites
+    x, y, sites = [], [], []
+    for site, part in dataset.items():
+        own_x, own_y = _elements(part, 2, name)
+        x += own_x
+        y += own_y
+        sites += [site] * len(own_y)
     return x, y, sites
 
 

@@ -64,7 +64,7 @@ def record(found: Mapping[str, ReadFile]) -> str:
     size = sum(file.size for file in found.values())
     reads = len(found) <= _MOST and size <= _MOST_BYTES
     entries = {
-        group: [_sizes(own), _times(own), _contents(own) if reads else ""]
+        group: [_noted(own, "size"), _noted(own, "time"), _contents(own) if reads else ""]
         for group, own in _grouped(found, level).items()
     }
     return json.dumps({"level": level, "files": entries})
@@ -110,9 +110,9 @@ def _parsed(recorded: str) -> tuple[int | None, dict[str, list[str]]]:
 
 def _differs(before: list[str], now: Mapping[str, ReadFile]) -> bool:
     sizes, times, contents = before
-    if sizes != _sizes(now):
+    if sizes != _noted(now, "size"):
         return True
-    return bool(contents) and times != _times(now) and contents != _contents(now)
+    return bool(contents) and times != _noted(now, "time") and contents != _contents(now)
 
 
 def _group(name: str, level: int | None) -> str:
@@ -129,12 +129,8 @@ def _grouped(found: Mapping[str, ReadFile], level: int | None) -> dict[str, dict
     return groups
 
 
-def _sizes(found: Mapping[str, ReadFile]) -> str:
-    return _joined((name, file.size) for name, file in found.items())
-
-
-def _times(found: Mapping[str, ReadFile]) -> str:
-    return _joined((name, file.time) for name, file in found.items())
+def _noted(found: Mapping[str, ReadFile], field: str) -> str:
+    return _joined((name, getattr(file, field)) for name, file in found.items())
 
 
 def _contents(found: Mapping[str, ReadFile]) -> str:

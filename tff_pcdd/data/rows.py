@@ -135,8 +135,10 @@ def cells(table: Columns, known: Sequence[Column]) -> np.ndarray:
             f"missing, there are {there}{question(list(filter(None, meant)), ', ')}"
         )
     table = table.with_markers({marker for column in known for marker in column.missing})
-    read = [_categories if column.categories is not None else _numbers for column in known]
-    found = [of(table, column) for of, column in zip(read, known, strict=True)]
+    found = [
+        _numbers(table, column) if column.categories is None else _categories(table, column)
+        for column in known
+    ]
     return np.stack(found, axis=1)
 
 

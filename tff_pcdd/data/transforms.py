@@ -55,12 +55,9 @@ def normalize(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
 
 
 def _row(channels: tuple[float, ...], spec: InputSpec) -> tf.Tensor:
-    """The constants of the channels, repeated for each pixel of a row, float32 [width, channels].
+    """The constants of a vector's numbers, or of channels for each pixel of a row of an image.
 
-    Those of a vector have its shape.
-
-    On a CPU, TensorFlow broadcasts a row several times faster than a single pixel; broadcasting a
-    pixel would take longer than the rest of the normalization.
+    On a CPU, broadcasting a single pixel would take longer than the rest of the normalization.
     """
     if spec.kind == VECTOR:
         return tf.constant(channels, tf.float32)

@@ -56,16 +56,9 @@ def _is_plain(layer: tf.keras.layers.Conv2D) -> bool:
         layer.data_format == "channels_last"
         and layer.dilation_rate == (1, 1)
         and layer.groups == 1
-        and None not in _output_size(layer)
+        # Keras knows no shape of layers that other layers call, or that are called with several.
+        and None not in getattr(layer, "output_shape", (None, None, None))[1:3]
     )
-
-
-def _output_size(layer: tf.keras.layers.Conv2D) -> tuple[int | None, ...]:
-    """Height and width of the output; None where Keras does not know them.
-
-    It knows none for layers that other layers call, nor for layers called with several sizes.
-    """
-    return getattr(layer, "output_shape", (None, None, None))[1:3]
 
 
 def _fits_float32(layer: tf.keras.layers.Conv2D) -> bool:

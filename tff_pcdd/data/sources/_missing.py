@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tff_pcdd.data.checks import warn
-from tff_pcdd.data.sources._names import MARKERS, Row, is_missing, may_be_missing, quoted, separated
+from tff_pcdd.data.sources._names import MARKERS, Row, is_missing, quoted, separated
 from tff_pcdd.errors import DataError
 from tff_pcdd.settings import option
 from tff_pcdd.text import plural
@@ -19,6 +19,12 @@ from tff_pcdd.text import plural
 _MOST_NAMED = 8
 
 _WITH_COMMA = re.compile(r"[+-]?\d+,\d+")
+
+# What people write for a missing label or site, but also for a class or a site of its own.
+_LIKELY = re.compile(
+    r"[-–—*.]+|\(?(n\.?/?a\.?|null|nil|missing|unknown|undefined|not (available|known))\)?",
+    re.IGNORECASE,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +75,7 @@ class MissingValues:
         markers = self.markers()
         for what in ("the label", "the site"):
             different = {str(value).strip() for value in columns.get(what, ())}
-            for text in sorted(filter(may_be_missing, different - {*MARKERS, *markers})):
+            for text in sorted(filter(_LIKELY.fullmatch, different - {*MARKERS, *markers})):
                 warn(
                     f"{place}: {what} {text!r:.40} may say that it is missing; if so, "
                     f"missing_markers={quoted([text]):.40}"

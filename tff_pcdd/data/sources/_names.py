@@ -34,12 +34,6 @@ MARKERS = frozenset(
     )
 )
 
-# What people write for it, but also for a class or a site of its own.
-_LIKELY = re.compile(
-    r"[-–—*.]+|\(?(n\.?/?a\.?|null|nil|missing|unknown|undefined|not (available|known))\)?",
-    re.IGNORECASE,
-)
-
 # Apostrophes, quotation marks and dashes that programs put in place of those of a keyboard.
 _TYPED = {
     ord(character): plain
@@ -185,16 +179,6 @@ def is_missing(
         return True
     number = _number(text) if markers else None
     return number is not None and any(number == _number(marker) for marker in markers)
-
-
-def may_be_missing(text: str) -> bool:
-    """Whether a label or a site may say that it is missing, but may also be a name.
-
-    Example:
-        >>> [may_be_missing(text) for text in ("--", "Unknown", "(null)", "-1", "north")]
-        [True, True, True, False, False]
-    """
-    return bool(_LIKELY.fullmatch(text))
 
 
 def as_texts(

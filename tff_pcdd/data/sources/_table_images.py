@@ -22,6 +22,7 @@ from tff_pcdd.data.sources._image_lists import describe_missing
 from tff_pcdd.data.sources._names import as_texts
 from tff_pcdd.errors import DataError, SettingError
 
+# The name of a column in a pattern.
 _COLUMN = re.compile(r"\{([^{}]*)\}")
 
 
@@ -36,7 +37,7 @@ def values_of_images(
         pattern: see `_find_images`; None if the column says which images there are.
     """
     if pattern is not None:
-        names = _columns_of(pattern)
+        names = _COLUMN.findall(pattern)
         return {f"the image's {name}": columns.values(name, "path_pattern") for name in names}
     if column not in columns:
         return {}
@@ -87,7 +88,7 @@ def _find_images(pattern: str, columns: Columns, folder: pathlib.Path) -> list[s
     The pattern is the path of a file, with names of columns in braces; folders may have wildcards.
     A file of exactly this path is preferred to those in folders.
     """
-    names = _columns_of(pattern)
+    names = _COLUMN.findall(pattern)
     if not names:
         reason = "names no column in braces, such as {image_id}.jpg"
         raise SettingError("path_pattern", pattern, reason)
@@ -123,11 +124,6 @@ def _find_images(pattern: str, columns: Columns, folder: pathlib.Path) -> list[s
         place = f"{folder} and the folders in it"
         raise DataError(describe_missing(pathlib.Path(columns.place), missing, place))
     return paths
-
-
-def _columns_of(pattern: str) -> list[str]:
-    """The names of columns in a pattern."""
-    return _COLUMN.findall(pattern)
 
 
 def _filled(pattern: str, cells: Mapping[str, str]) -> str:

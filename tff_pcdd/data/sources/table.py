@@ -226,7 +226,7 @@ class Table(OwnImages, MissingValues):
                     " from names of files" if columns.by_file else f" of column {self.site_column}"
                 ),
             },
-            own_groups=f"group_column={quoted([self.site_column, *self._group_columns()])} "
+            own_groups=f"group_column={quoted([self.site_column, *separated(self.group_column)])} "
             "makes the site a part of it",
         )
         if self.feature_columns is None:
@@ -238,7 +238,7 @@ class Table(OwnImages, MissingValues):
         needed = {"the label": columns.values(self.label_column, "label_column")}
         if self.has_users:
             needed["the site"] = columns.values(self.site_column, "site_column")
-        for name in self._group_columns():
+        for name in separated(self.group_column):
             needed[f"the group's {name}"] = columns.values(name, "group_column")
         if self.feature_columns is None:
             needed |= values_of_images(columns, self.path_column, self.path_pattern)
@@ -354,16 +354,13 @@ class Table(OwnImages, MissingValues):
         split = _SPLIT if self.split_column in (None, _NONE) else self.split_column
         return {self.label_column, self.site_column, split, self.path_column}
 
-    def _group_columns(self) -> list[str]:
-        return separated(self.group_column)
-
     def _groups(self, columns: Columns) -> list[str] | None:
         """The group of each row; None if no column names them."""
         if self.group_column is None:
             return None
         values = [
             columns.as_names(columns.categories(name, "group_column"), "group")
-            for name in self._group_columns()
+            for name in separated(self.group_column)
         ]
         return [", ".join(row) for row in zip(*values, strict=True)]
 
@@ -392,7 +389,7 @@ class Table(OwnImages, MissingValues):
         return Features(
             columns,
             None if chosen == [_ALL] else chosen,
-            {*self._roles(), *self._group_columns()},
+            {*self._roles(), *separated(self.group_column)},
             separated(self.categorical_columns),
             self.impute,
             self.markers(),
