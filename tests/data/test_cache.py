@@ -113,4 +113,5 @@ def test_what_is_too_large_is_not_kept(kept, monkeypatch):
 
 
 def test_texts_count_with_their_characters():
-    assert cache._bytes(np.array(["x" * 1000, "y"], object)) > 1000
+    texts = Examples(np.array(["x" * 1000, "y"], object), np.arange(2))
+    assert cache._size(sources.PooledData(texts, texts, ("a", "b"), None)) > 2000
