@@ -97,6 +97,15 @@ def test_number_of_classes_can_be_set(folders):
         _femnist(folders, {"a": _image_user(0)}, num_classes=63)
     with pytest.raises(DataError, match="user 'a': label 7 is not within 0 to 4"):
         _femnist(folders, {"a": _image_user(0, 7)}, num_classes=5)
+    load = functools.partial(
+        data.load_federation, "femnist", "natural", data_dir=str(folders[0].parent)
+    )
+    assert (load().num_classes, load(num_classes=62).num_classes) == (10, 62)
+    for number, reason in ((63, "femnist has 1 to 62 classes"), (0, "must be at least 1")):
+        with refuses("num_classes", reason):
+            load(num_classes=number)
+    with refuses("num_classes", "applies only with dataset=femnist"):
+        data.load_federation("digits", "iid", 1, num_classes=9)
 
 
 def test_characters_become_ids_and_unknown_ones_the_last(folders):
@@ -288,6 +297,15 @@ A = {"a": _image_user(1, 2)}
         ({"a": _image_user(1.5)}, {}, ["user 'a'", "labels must be integers"]),
         ({"a": _image_user("1")}, {}, ["user 'a'", "labels must be integers"]),
         ({"a": _image_user()}, {}, ["no user has any sample"]),
+        # Deeper lists.
+        ({"a": {"x": [[[0.5, 0.5]] * 784], "y": [1]}}, {}, ["user 'a': pixels must be"]),
+        ({"a": {"x": [[[0.5]] * 784], "y": [1]}}, {}, ["user 'a': pixels must be"]),
+        ({"a": {"x": [GREY, GREY], "y": [[1], [2]]}}, {}, ["user 'a': labels must be"]),
+        # What int32 cannot hold.
+        *(
+            ({"a": _image_user(1, label)}, {}, ["user 'a': label", "of sample 1 is not an int32"])
+            for label in (2**31, 2**40, 2**32 + 1, 1e300)
+        ),
     ],
 )
 def test_wrong_content_is_named(folders, users, changes, parts):
@@ -335,6 +353,11 @@ def test_wrong_text_is_named(folders, user, part):
             '{"users": ["a"], "num_samples": [0], "user_data": {"a": {}, "a": {}}}',
             "user 'a' has data twice",
         ),
+        ('{"users": ["a"], "users": []}', "key 'users' occurs twice"),
+        (
+            '{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [], "x": [], "y": []}}}',
+            "user 'a': not JSON: key 'x' occurs twice",
+        ),
     ],
 )
 def test_malformed_json_is_named(folders, text, part):
@@ -374,22 +397,6 @@ def test_missing_places_and_wrong_choices_are_named(folders):
         load(*folders, "femnist", max_clients=2)
 
 
-def test_number_of_classes_of_choice(folders):
-    _write(folders[0], A)
-    _write(folders[1], A)
-    load = functools.partial(
-        data.load_federation, "femnist", "natural", data_dir=str(folders[0].parent)
-    )
-    assert load().num_classes == 10
-    assert load(num_classes=62).num_classes == 62
-    with refuses("num_classes", "femnist has 1 to 62 classes"):
-        load(num_classes=63)
-    with refuses("num_classes", "must be at least 1"):
-        load(num_classes=0)
-    with refuses("num_classes", "applies only with dataset=femnist"):
-        data.load_federation("digits", "iid", 1, num_classes=9)
-
-
 @pytest.mark.parametrize("value", [1e39, -1e308, 10**400])
 def test_pixels_that_float32_cannot_hold_are_refused_with_user_and_position(folders, value):
     image = list(GREY)
@@ -398,25 +405,6 @@ def test_pixels_that_float32_cannot_hold_are_refused_with_user_and_position(fold
     shown = "finite numbers" if value == 10**400 else "pixel 700 of sample 1"
     with pytest.raises(DataError, match=rf"all_data_0.json: user 'b': pixels must be .*{shown}"):
         _femnist(folders, {"a": _image_user(1), "b": user})
-
-
-@pytest.mark.parametrize("label", [2**31, 2**40, 2**32 + 1, 1e300])
-def test_labels_beyond_int32_are_refused(folders, label):
-    with pytest.raises(DataError, match=r"user 'a': label .* of sample 1 is not an int32 number"):
-        _femnist(folders, {"a": _image_user(1, label)})
-
-
-@pytest.mark.parametrize(
-    "user",
-    [
-        {"x": [[[0.5, 0.5]] * 784], "y": [1]},
-        {"x": [[[0.5]] * 784], "y": [1]},
-        {"x": [GREY, GREY], "y": [[1], [2]]},
-    ],
-)
-def test_deeper_lists_are_refused(folders, user):
-    with pytest.raises(DataError, match=r"user 'a': (pixels|labels) must be"):
-        _femnist(folders, {"a": user})
 
 
 def test_limits_of_json(folders):
@@ -441,24 +429,6 @@ def test_a_string_without_an_end_takes_no_time(folders):
     text = '{"user_data": {"a": {"x": ["' + '\\"' * 1_000_000
     (folders[0] / "all_data_0.json").write_text(text)
     with pytest.raises(DataError, match="the file is truncated"):
-        data.load_leaf(*folders, "femnist")
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ('{"users": ["a"], "users": []}', "key 'users' occurs twice"),
-        (
-            '{"users": ["a"], "num_samples": [0], "user_data": {"a": {"x": [], "x": [], "y": []}}}',
-            "user 'a': not JSON: key 'x' occurs twice",
-        ),
-    ],
-)
-def test_keys_that_repeat_are_refused(folders, text, reason):
-    _write(folders[1], {"a": _image_user(1)})
-    folders[0].mkdir()
-    (folders[0] / "all_data_0.json").write_text(text)
-    with pytest.raises(DataError, match=reason):
         data.load_leaf(*folders, "femnist")
 
 

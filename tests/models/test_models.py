@@ -7,18 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.models.test_backbones import build, count
 from tff_pcdd import models
 from tff_pcdd.models import resnet
 
 
-def build(name, shape, projection_dim=0):
-    """A model in a graph of its own, where no variable is filled."""
-    with tf.Graph().as_default():
-        return models.create(name).build(shape, projection_dim=projection_dim)
-
-
 def trainable(model) -> int:
-    return sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    return count(model.trainable_weights)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +37,10 @@ def test_resnet_sizes(name, size, width, depth):
     model = build(name, (32, 32, 3))
     assert trainable(model) == size
     assert model.output_shape == (None, width)
-    statistics = sum(math.prod(w.shape) for w in model.non_trainable_weights)
     convolutions = [layer for layer in model.layers if isinstance(layer, tf.keras.layers.Conv2D)]
     assert len(convolutions) == depth
-    assert statistics == 2 * sum(layer.filters for layer in convolutions)
+    statistics = 2 * sum(layer.filters for layer in convolutions)
+    assert count(model.non_trainable_weights) == statistics
 
 
 def test_resnet8_is_three_narrow_blocks():
@@ -183,7 +178,7 @@ def test_resnet18_for_imagenet_is_the_network_it_says():
 @pytest.mark.parametrize("name", ["simple_cnn", "resnet18"])
 def test_projection_is_linear_and_last(name):
     """In Simple-CNN it takes the place of the layer of 84, behind ResNet it is added."""
-    plain, projected = build(name, (32, 32, 3)), build(name, (32, 32, 3), 7)
+    plain, projected = build(name), build(name, projection_dim=7)
     assert projected.output_shape == (None, 7)
     last = projected.layers[-1]
     assert last.name == "projection"
