@@ -64,22 +64,23 @@ class LeafFormat(DataSource):
 
     def pool(
         self,
-        parts: Sequence[Examples],
-        users: Sequence[ClientIndices],
+        users: Sequence[str],
+        parts: Sequence[tuple[Examples, Sequence[np.ndarray]]],
         num_classes: int | None = None,
         notes: Mapping[str, int] | None = None,
     ) -> PooledData:
-        """Combines training and test examples of users into pooled data.
+        """Combines training and test examples with the rows of each user into pooled data.
 
         There are as many classes as in the smallest edition with all labels by default.
         """
-        x_type = np.result_type(*(part.x for part in parts))
+        examples, rows = zip(*parts, strict=True)
+        x_type = np.result_type(*(part.x for part in examples))
         train, test = (
             Examples(as_floats(part.x) if part.x.dtype != x_type else part.x, part.y)
-            for part in parts
+            for part in examples
         )
         if num_classes is None:
-            largest = max(int(part.y.max(initial=0)) for part in parts)
+            largest = max(int(part.y.max(initial=0)) for part in examples)
             fitting = (number for number in self.class_numbers if number > largest)
             num_classes = next(fitting, self.class_numbers[-1])
         return PooledData(
@@ -87,7 +88,7 @@ class LeafFormat(DataSource):
             test=test,
             class_names=self.class_names[:num_classes],
             input_spec=self.stored_spec(x_type),
-            users=tuple(users),
+            users=tuple(map(ClientIndices, users, *rows)),
             notes=dict(notes or {}),
         )
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd.data.checks import first_outside
-from tff_pcdd.data.federation import ClientIndices, Examples, Federation
+from tff_pcdd.data.federation import Examples, Federation
 from tff_pcdd.data.input_spec import IMAGE, TEXT, VECTOR
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._json import parse
@@ -80,12 +80,8 @@ class LeafSource(LeafFormat, LeafDirectory):
             raise DataError(f"{train_dir} and {test_dir}: no user has any sample")
         if request.max_clients is not None:
             users = _choose(users, request.max_clients, request.seed, train_dir)
-        (train, train_rows), (test, test_rows) = (self._read(part, users) for part in parts)
-        chosen = [
-            ClientIndices(user, *rows)
-            for user, *rows in zip(users, train_rows, test_rows, strict=True)
-        ]
-        return self.pool((train, test), chosen, self.num_classes, notes)
+        read = [self._read(part, users) for part in parts]
+        return self.pool(users, read, self.num_classes, notes)
 
     def _read(
         self, entries: Mapping[str, Entry], users: Sequence[str]

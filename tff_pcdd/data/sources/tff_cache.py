@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tff_pcdd.data.checks import to_float32, to_int32
-from tff_pcdd.data.federation import ClientIndices, Examples
+from tff_pcdd.data.federation import Examples
 from tff_pcdd.data.input_spec import IMAGE, TEXT
 from tff_pcdd.data.sources import DatasetInfo, DirectorySource, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._leaf_formats import (
@@ -126,15 +126,8 @@ class TffCacheSource(LeafFormat, DirectorySource):
                 "max_clients", wanted, f"{file} has only {len(chosen)} users with samples"
             )
         names = sorted(chosen)
-        (train, train_rows), (test, test_rows) = (
-            _join([chosen[user][part] for user in names]) for part in (0, 1)
-        )
-        clients = [
-            ClientIndices(user, *rows)
-            for user, *rows in zip(names, train_rows, test_rows, strict=True)
-        ]
-        notes = {"empty_users": silent} if silent else {}
-        return self.pool((train, test), clients, notes=notes)
+        read = [_join([chosen[user][part] for user in names]) for part in (0, 1)]
+        return self.pool(names, read, notes={"empty_users": silent} if silent else {})
 
     def _samples_of(
         self,
