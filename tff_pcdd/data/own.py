@@ -7,11 +7,10 @@ for testing, class by class.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,24 +114,16 @@ def from_dataframe(
         given = settings.get(option)
         if isinstance(given, Iterable) and not isinstance(given, str):
             settings[option] = quoted(map(str, given))
-    with _as_arguments():
+    # Errors name the argument, and not the setting that it becomes.
+    named = ("feature_columns", "features")
+    try:
         source: Any = sources.create("table", **settings)
         return source.pool_columns(rows.frame(table, name), root, LoadRequest()).federation(name)
-
-
-@contextlib.contextmanager
-def _as_arguments() -> Iterator[None]:
-    """Has errors name the argument `features` and not the setting that it becomes."""
-
-    def named(text: str) -> str:
-        return text.replace("feature_columns", "features")
-
-    try:
-        yield
     except SettingError as error:
-        raise SettingError(named(error.setting), error.value, named(error.reason)) from None
+        setting, reason = error.setting.replace(*named), error.reason.replace(*named)
+        raise SettingError(setting, error.value, reason) from None
     except DataError as error:
-        raise DataError(named(str(error))) from None
+        raise DataError(str(error).replace(*named)) from None
 
 
 def from_folder(data_dir: str | os.PathLike, **options: Any) -> Federation:

@@ -78,9 +78,8 @@ class ImageListSource(ImageSource, DirectorySource):
                 raise DataError(f"{table} lists {name!r}, which is not a path below {base}")
             if place not in listings:
                 listings[place] = _listing(base / place, root, table)
-            stored: str | None = name
-            if file not in listings[place]:
-                stored = _as_stored(name, base, root, composed)
+            is_there = file in listings[place]
+            stored = name if is_there else _as_stored(name, base, root, composed)
             if stored is None:
                 missing.append(name)
             else:

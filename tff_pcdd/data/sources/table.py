@@ -414,14 +414,10 @@ def _labels_of_classes(
 def _warn_of_parts(columns: Columns) -> None:
     """Warns of columns that say which samples are for testing, and are not used."""
     for name in columns.names:
-        found = set()
-        for value in columns.values(name, "split_column"):
-            part = part_of(value) if isinstance(value, str) else None
-            found.add(part)
-            # Mostly the first value says no part, and tables may have millions of them.
-            if part is None:
-                break
-        if {"train", "test"} <= found and None not in found:
+        values = columns.values(name, "split_column")
+        # Mostly the first value says no part, and tables may have millions of them.
+        say_parts = all(isinstance(value, str) and part_of(value) for value in values)
+        if say_parts and {"train", "test"} <= {*map(part_of, values)}:
             warn(
                 f"{columns.place}: column {name!r:.40} says train and test, but is not used; "
                 f"split_column={quoted([name])} uses it, and split_column=none does not"
