@@ -17,9 +17,6 @@ def data_digest(federation: Federation) -> str:
     contents count if the federation's fingerprint includes them. Every bit of a number counts: 0.0
     and -0.0 are different samples, which a layer may tell apart.
 
-    Args:
-        federation: the clients and their samples.
-
     Returns:
         64 hexadecimal digits, equal on every machine.
 

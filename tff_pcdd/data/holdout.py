@@ -79,9 +79,7 @@ def set_aside(
 ) -> Sequence[ClientIndices]:
     """Moves the samples that the data set itself sets aside to the clients' validation samples.
 
-    Args:
-        clients: the clients; their training samples include those for validation.
-        held_out: which training examples are for validation, bool [n]; None for none.
+    They are among the clients' training samples; `held_out` marks them, bool [n], if there are any.
     """
     if held_out is None:
         return clients

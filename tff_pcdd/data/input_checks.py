@@ -14,12 +14,9 @@ _PLAUSIBLE = 100
 
 
 def check_form(where: str, x: np.ndarray, spec: InputSpec) -> None:
-    """Checks the type and the shape of inputs, and that ids of text are in the vocabulary.
+    """Checks the type and the shape of raw inputs, and that ids of text are in the vocabulary.
 
-    Args:
-        where: the data set and the part, for messages.
-        x: raw inputs, [n, ...].
-        spec: the input spec.
+    Messages say where they are: in which data set and part.
     """
     if spec.dtype == "string":
         if x.dtype.kind != "S" or x.ndim != 1:

@@ -79,12 +79,9 @@ def listed_images(table: Columns, path: pathlib.Path, column: str) -> list[pathl
 
 
 def names(table: Columns, column: str, what: str) -> list[str]:
-    """The name in each row of a column of labels or sites; empty where it is missing.
+    """The name in each row of a column; empty where it is missing.
 
-    Args:
-        table: the table.
-        column: the column.
-        what: "label" or "site", for messages.
+    It is `what` in messages: a "label" or a "site".
     """
     values = table.categories(column, f"{what}_column")
     is_there = np.array([not is_missing(value) for value in values], bool)
@@ -118,10 +115,6 @@ def cells(table: Columns, known: Sequence[Column]) -> np.ndarray:
     """The cells of a table, read as in training; columns that the model does not know are ignored.
 
     A category that the model does not know is taken for missing, with a warning.
-
-    Args:
-        table: the table.
-        known: the columns of the model.
 
     Returns:
         float64 [n, columns]: numbers, or the codes of categories; NaN where a value is missing,

@@ -32,10 +32,9 @@ _current: contextvars.ContextVar[str] = contextvars.ContextVar("precision", defa
 
 @contextlib.contextmanager
 def scope(precision: str) -> Iterator[None]:
-    """Layers that are made inside compute in this precision, with float32 weights.
+    """Layers that are made inside compute in one of `PRECISIONS`, with float32 weights.
 
-    Args:
-        precision: one of `PRECISIONS`. Except with "bfloat16", Keras' policy is left as it is.
+    Except with "bfloat16", Keras' policy is left as it is.
     """
     with _lock:
         token = _current.set(precision)

@@ -105,7 +105,10 @@ def _check_single(feature: Any, path: pathlib.Path, name: str) -> None:
         if feature.get("proto_cls", "") not in ("", f"tensorflow_datasets.{message}"):
             raise DataError(f"{path}: feature {name!r:.80} has another content than its class")
         if isinstance(content, str):
-            content = _parse(content, path)
+            try:
+                content = json.loads(content)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path}: feature {name!r:.80} must be described by an object")
     _expect(content, _FIELDS, path)
@@ -138,10 +141,3 @@ def _expect(value: dict[str, Any], fields: Collection[str], path: pathlib.Path) 
 
 def _either(value: dict[str, Any], name: str, other: str) -> Any:
     return value.get(name, value.get(other))
-
-
-def _parse(text: str, path: pathlib.Path) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {error}") from error
