@@ -105,6 +105,8 @@ def test_tiff_images_of_16_bits_keep_their_range(is_negative, tmp_path, warnings
         ("IM0001", DICOM, "is a DICOM file that is broken"),
         ("x.heic", HEIC, "is an HEIC image, not JPEG, PNG, TIFF"),
         ("x.jpg", HEIC, "is an HEIC image, not JPEG, PNG, TIFF"),
+        # No preamble is before it.
+        ("x.jpg", b"DICM", "not a JPEG, PNG, TIFF, WebP, BMP, GIF or DICOM image"),
         ("x.jpg", WEB_PAGE, "is a web page or XML"),
         ("x.jpg", b"version https://git-lfs.github.com/spec/v1", "is a pointer of Git LFS"),
         ("x.jpg", b"", "the file is empty"),

@@ -92,7 +92,7 @@ def read(path: str, max_pixels: int, *, windows: bool) -> DicomImage | str:
 
 def has_preamble(start: bytes) -> bool:
     """Whether the first bytes of a file are those of a DICOM file; old ones begin otherwise."""
-    return start[:PREAMBLE].endswith(b"DICM")
+    return start[PREAMBLE - 4 : PREAMBLE] == b"DICM"
 
 
 def too_large(width: int, height: int, max_pixels: int) -> str:
