@@ -87,23 +87,21 @@ def test_the_data_are_those_of_one_file(folder, tmp_path):
     assert digest.data_digest(load(folder)) != expected
 
 
-def test_sites_of_a_column_and_no_sites(folder):
-    for path in folder.glob("hospital_*"):
-        path.unlink()
+def test_sites_of_a_column_and_no_sites(tmp_path):
     for name in ("hospital_a", "hospital_b"):
         rows = table(name, site=["Jena", "Jena", "Ulm", "Ulm"] * 2)
-        rows.to_csv(folder / f"{name}.csv", index=False)
-    assert load(folder).client_ids == ("Jena", "Ulm")
-    table("hospital_c", site="Zug").to_excel(folder / "hospital_a.xlsx", index=False)
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    assert load(tmp_path).client_ids == ("Jena", "Ulm")
+    table("hospital_c", site="Zug").to_excel(tmp_path / "hospital_a.xlsx", index=False)
     # Two files of the same name are no two sites, but may be parts of a table.
-    assert load(folder).client_ids == ("Jena", "Ulm", "Zug")
-    made = load(folder, "iid", num_clients=2, site_column="none")
+    assert load(tmp_path).client_ids == ("Jena", "Ulm", "Zug")
+    made = load(tmp_path, "iid", num_clients=2, site_column="none")
     assert (made.num_clients, len(made.train) + len(made.test)) == (2, 3 * N)
     with unusable(
-        f"{folder}: hospital_a.csv and hospital_a.xlsx would both be the site 'hospital_a'; rename "
-        "or remove one, or name a column of sites by site_column"
+        f"{tmp_path}: hospital_a.csv and hospital_a.xlsx would both be the site 'hospital_a'; "
+        "rename or remove one, or name a column of sites by site_column"
     ):
-        load(folder, site_column="ward")
+        load(tmp_path, site_column="ward")
 
 
 @pytest.mark.parametrize(
@@ -124,14 +122,12 @@ def squares(name):
 
 
 @pytest.mark.parametrize(("last", "is_left_out"), [(N, True), (N + 2, False)])
-def test_running_numbers_of_each_file_are_no_inputs(last, is_left_out, folder, warnings_again):
-    for path in folder.glob("hospital_*"):
-        path.unlink()
+def test_running_numbers_of_each_file_are_no_inputs(last, is_left_out, tmp_path, warnings_again):
     for name in AGES:
         numbers = [last if name == "hospital_c" else N, *range(1, N)]
-        table(name, **squares(name), nr=numbers).to_csv(folder / f"{name}.csv", index=False)
-    assert load(folder, feature_columns="all").input_spec.shape == (2 if is_left_out else 3,)
-    said = f"{folder}: column nr is left out: running numbers of the rows"
+        table(name, **squares(name), nr=numbers).to_csv(tmp_path / f"{name}.csv", index=False)
+    assert load(tmp_path, feature_columns="all").input_spec.shape == (2 if is_left_out else 3,)
+    said = f"{tmp_path}: column nr is left out: running numbers of the rows"
     assert (said in warnings_again.text) == is_left_out
 
 
@@ -169,13 +165,11 @@ def test_other_columns_are_refused_with_their_files(folder):
         load(folder)
 
 
-def test_a_column_that_is_spelled_like_that_of_the_sites_is_meant(folder):
+def test_a_column_that_is_spelled_like_that_of_the_sites_is_meant(tmp_path):
     """Each file would be a site, although a column says where a sample is from."""
-    for path in folder.glob("hospital_*"):
-        path.unlink()
-    table("hospital_a", Hospital=["Jena", "Ulm"] * 4).to_csv(folder / "2023.csv", index=False)
+    table("hospital_a", Hospital=["Jena", "Ulm"] * 4).to_csv(tmp_path / "2023.csv", index=False)
     with unusable("column 'hospital' is missing, there are", "did you mean Hospital?"):
-        load(folder, site_column="hospital")
+        load(tmp_path, site_column="hospital")
 
 
 def edited(path, row, old, new):
@@ -238,32 +232,30 @@ def test_files_that_may_be_tables_are_named(folder, warnings_again):
     )
 
 
-def test_names_of_files_may_say_parts(folder):
-    for path in folder.glob("hospital_*"):
-        path.unlink()
+def test_names_of_files_may_say_parts(tmp_path):
     for part, name in (("train", "hospital_a"), ("test", "hospital_b")):
-        table(name, site="Jena").to_csv(folder / f"{part}.csv", index=False)
-    made = load(folder)
+        table(name, site="Jena").to_csv(tmp_path / f"{part}.csv", index=False)
+    made = load(tmp_path)
     assert made.train.x[:, 0].tolist() == list(AGES["hospital_a"])
     assert made.test.x[:, 0].tolist() == list(AGES["hospital_b"])
     # A column that is named says it instead, and the names do not become an input.
     for part, name in (("train", "hospital_a"), ("test", "hospital_b")):
         columns = {"site": "Jena", "fold": ["test", "test", *["train"] * 6]}
-        table(name, **columns, **squares(name)).to_csv(folder / f"{part}.csv", index=False)
-    made = load(folder, feature_columns="all", split_column="fold")
+        table(name, **columns, **squares(name)).to_csv(tmp_path / f"{part}.csv", index=False)
+    made = load(tmp_path, feature_columns="all", split_column="fold")
     assert made.test.x[:, 0].tolist() == [30**2, 31**2, 20**2, 21**2]
     assert made.input_spec.shape == (2,)
     # Such files are no sites. TR is one beside DE.
     for part in ("train", "test"):
-        table("hospital_a").to_csv(folder / f"{part}.csv", index=False)
+        table("hospital_a").to_csv(tmp_path / f"{part}.csv", index=False)
     with unusable(
-        f"{folder}: column 'site' is missing, and files are no sites if their names say parts, "
+        f"{tmp_path}: column 'site' is missing, and files are no sites if their names say parts, "
         "such as test.csv; site_column can name another, or none"
     ):
-        load(folder)
-    (folder / "train.csv").rename(folder / "TR.csv")
-    (folder / "test.csv").rename(folder / "DE.csv")
-    assert load(folder).client_ids == ("DE", "TR")
+        load(tmp_path)
+    (tmp_path / "train.csv").rename(tmp_path / "TR.csv")
+    (tmp_path / "test.csv").rename(tmp_path / "DE.csv")
+    assert load(tmp_path).client_ids == ("DE", "TR")
 
 
 def test_files_outside_of_the_folder_are_refused(folder, tmp_path):

@@ -141,47 +141,30 @@ def test_folders_of_volumes(tmp_path):
     )
 
 
-def _whole_numbers(kind):
-    """Four samples of each label."""
-    numbers = {
-        "ages": [*range(18, 50), 60, 71],
-        "days with gaps": [*range(20), 22, 23, 24, 30],
-        "classes": range(40),
-        "classes from 1": range(1, 41),
-        "few": range(3, 23),
-        "codes": range(10, 300, 10),
-        "names": [f"age {number}" for number in range(18, 50)],
-    }[kind]
-    return [*numbers] * 4
-
-
 @pytest.mark.parametrize(
-    ("kind", "found"),
+    ("numbers", "found"),
     [
-        ("ages", "34 whole numbers from 18 to 71"),
-        ("days with gaps", "24 whole numbers from 0 to 30"),
-        ("classes", None),
-        ("classes from 1", None),
-        ("few", None),
-        ("codes", None),
-        ("names", None),
+        ([*range(18, 50), 60, 71], "34 whole numbers from 18 to 71"),
+        ([*range(20), 22, 23, 24, 30], "24 whole numbers from 0 to 30"),
+        (range(40), None),
+        (range(1, 41), None),
+        (range(3, 23), None),
+        (range(10, 300, 10), None),
+        ([f"age {number}" for number in range(18, 50)], None),
     ],
+    ids=["ages", "days with gaps", "classes", "classes from 1", "few", "codes", "names"],
 )
-def test_whole_numbers_that_look_like_a_quantity(kind, found, monkeypatch):
-    labels = _whole_numbers(kind)
+def test_whole_numbers_that_look_like_a_quantity(numbers, found, monkeypatch):
+    labels = [*numbers] * 4
     said = []
     monkeypatch.setattr(_tasks, "warn", said.append)
     x = np.zeros((len(labels), 3), np.float32)
     data.from_arrays(x, labels, ["a", "b"] * (len(labels) // 2))
-    assert said == (
-        [
-            f"arrays: the labels are {found}, and each is a class of its own; if they are a "
-            "quantity, such as an age, make classes of them, such as ranges, or name another "
-            "column of labels"
-        ]
-        if found
-        else []
+    text = (
+        f"arrays: the labels are {found}, and each is a class of its own; if they are a quantity, "
+        "such as an age, make classes of them, such as ranges, or name another column of labels"
     )
+    assert said == ([text] if found else [])
 
 
 def test_classes_that_are_named_are_no_quantity(monkeypatch):

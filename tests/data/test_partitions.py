@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.data.refusals import refuses
+from tests.data.refusals import refuses, unusable
 from tff_pcdd import data
-from tff_pcdd.data import ClientIndices, DataConfig, DataError, partitions
+from tff_pcdd.data import ClientIndices, DataConfig, partitions
 from tff_pcdd.data.partitions import by_class, dirichlet
 from tff_pcdd.settings import option
 
@@ -211,44 +211,29 @@ def test_global_random_state_is_left_alone():
 
 
 LABELS = np.repeat(np.arange(10), 20)
+_CLASSES, _DIRICHLET = data.partition_by_class, data.partition_dirichlet
 
 
 @pytest.mark.parametrize(
     ("call", "setting", "reason"),
     [
-        (lambda: data.partition_by_class(LABELS, 0, 2, 0), "num_clients", "positive integer"),
-        (lambda: data.partition_by_class(LABELS, 9.5, 2, 0), "num_clients", "positive integer"),
+        (lambda: _CLASSES(LABELS, 0, 2, 0), "num_clients", "positive integer"),
+        (lambda: _CLASSES(LABELS, 9.5, 2, 0), "num_clients", "positive integer"),
+        (lambda: _CLASSES(LABELS, 10, -1, 0), "classes_per_client", "positive integer"),
+        (lambda: _CLASSES(LABELS, 10, 11, 0), "classes_per_client", "there are only 10 classes"),
+        (lambda: _CLASSES(LABELS, 3, 2, 0), "num_clients", "at least 5 clients or 4 classes"),
+        (lambda: _CLASSES(LABELS, 10, 2, -1), "seed", "non-negative integer"),
+        (lambda: _DIRICHLET(LABELS, 5, 0.0, 0), "concentration", "greater than 0"),
+        (lambda: _DIRICHLET(LABELS, 5, np.nan, 0), "concentration", "finite number"),
+        (lambda: _DIRICHLET(LABELS, 5, 1.0, 0, -1), "min_samples", "negative"),
         (
-            lambda: data.partition_by_class(LABELS, 10, -1, 0),
-            "classes_per_client",
-            "positive integer",
-        ),
-        (
-            lambda: data.partition_by_class(LABELS, 10, 11, 0),
-            "classes_per_client",
-            "there are only 10 classes",
-        ),
-        (
-            lambda: data.partition_by_class(LABELS, 3, 2, 0),
-            "num_clients",
-            "at least 5 clients or 4 classes",
-        ),
-        (lambda: data.partition_by_class(LABELS, 10, 2, -1), "seed", "non-negative integer"),
-        (lambda: data.partition_dirichlet(LABELS, 5, 0.0, 0), "concentration", "greater than 0"),
-        (lambda: data.partition_dirichlet(LABELS, 5, np.nan, 0), "concentration", "finite number"),
-        (lambda: data.partition_dirichlet(LABELS, 5, 1.0, 0, -1), "min_samples", "negative"),
-        (
-            lambda: data.partition_dirichlet(LABELS, 30, 1.0, 0),
+            lambda: _DIRICHLET(LABELS, 30, 1.0, 0),
             "num_clients",
             "with min_samples=10, 300 training samples are needed, but there are only 200",
         ),
+        (lambda: _DIRICHLET(LABELS, 5, 1.0, 0, assignment="x"), "assignment", "class, sample"),
         (
-            lambda: data.partition_dirichlet(LABELS, 5, 1.0, 0, assignment="x"),
-            "assignment",
-            "class, sample",
-        ),
-        (
-            lambda: data.partition_dirichlet(LABELS, 19, 0.01, 0),
+            lambda: _DIRICHLET(LABELS, 19, 0.01, 0),
             "concentration",
             r"for 19 clients, .* at most \d training samples \(min_samples=10\); use a larger conc",
         ),
@@ -266,18 +251,17 @@ def test_refused_settings(call, setting, reason):
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "parts"),
     [
-        (lambda: data.partition_by_class(LABELS[:0], 10, 2, 0), r"no training samples"),
-        (lambda: data.partition_by_class(LABELS * 0.5, 10, 2, 0), r"float64.*one integer"),
-        (lambda: data.partition_by_class(LABELS - 1, 10, 2, 0), r"-1 is negative"),
-        (lambda: data.split_by_class(LABELS, LABELS, 10, 2, 0, 9), r"label 9 .*num_classes=9"),
+        (lambda: _CLASSES(LABELS[:0], 10, 2, 0), ["no training samples"]),
+        (lambda: _CLASSES(LABELS * 0.5, 10, 2, 0), ["float64", "one integer"]),
+        (lambda: _CLASSES(LABELS - 1, 10, 2, 0), ["-1 is negative"]),
+        (lambda: data.split_by_class(LABELS, LABELS, 10, 2, 0, 9), ["label 9 ", "num_classes=9"]),
     ],
 )
-def test_refused_labels(call, message):
-    with pytest.raises(DataError, match=message) as caught:
+def test_refused_labels(call, parts):
+    with unusable(*parts):
         call()
-    assert "\n" not in str(caught.value)
 
 
 @dataclasses.dataclass(frozen=True)
