@@ -241,14 +241,20 @@ def as_png(path: str, channels: int, *, is_dicom: bool = False) -> bytes:
             images of 16 bits keep their values.
         is_dicom: whether it is a DICOM file, with a window or in color.
     """
+    from PIL import Image
+
+    image = Image.fromarray(dicom_pixels(path, windows=True).pixels) if is_dicom else _upright(path)
+    if image.mode not in _DEEP:
+        image = image.convert("L" if channels == 1 else "RGB")
+    content = io.BytesIO()
+    image.save(content, "PNG", compress_level=1)
+    return content.getvalue()
+
+
+def _upright(path: str):
+    """The first frame of an image file as it is held; of 16 bits, 0 is black."""
     from PIL import Image, ImageOps
 
-    if is_dicom:
-        pixels = dicom_pixels(path, windows=True).pixels
-        content = io.BytesIO()
-        shades = Image.fromarray(pixels).convert("L" if channels == 1 else "RGB")
-        shades.save(content, "PNG", compress_level=1)
-        return content.getvalue()
     with (
         warnings.catch_warnings(action="ignore"),
         # Given a name, Pillow maps the file into memory, and misreads TIFF images that are turned.
@@ -260,13 +266,8 @@ def as_png(path: str, channels: int, *, is_dicom: bool = False) -> bytes:
         if upright.mode in _DEEP:
             values = np.asarray(upright).astype(np.uint16)
             # Pillow inverts such images only if they have 8 bits.
-            upright = Image.fromarray(2**16 - 1 - values if is_negative else values)
-        else:
-            opaque = {"RGBa": "RGBA", "La": "LA"}.get(upright.mode, upright.mode)
-            upright = upright.convert(opaque).convert("L" if channels == 1 else "RGB")
-    content = io.BytesIO()
-    upright.save(content, "PNG", compress_level=1)
-    return content.getvalue()
+            return Image.fromarray(2**16 - 1 - values if is_negative else values)
+        return upright.convert({"RGBa": "RGBA", "La": "LA"}.get(upright.mode, upright.mode))
 
 
 def what_it_is(start: bytes) -> str:
