@@ -71,27 +71,24 @@ class Cells:
                 raise DataError(
                     f"{place}: column {name!r} has no value in any training sample; leave it out"
                 )
-            column = Column(name, has_indicator=bool(is_missing.any()), missing=tuple(markers))
-            if known is not None:
-                found = tuple(known[position] for position in np.unique(there).astype(int))
-                if len(found) > _MOST:
-                    hint = texts_hint(known[int(position)] for position in there)
-                    raise DataError(
-                        f"{place}: column {name!r} has {len(found)} categories, more than {_MOST}; "
-                        f"{hint or 'leave it out, or join rare ones'}"
-                    )
-                column = dataclasses.replace(
-                    column, categories=found, fill=None if impute is None else 0.0
-                )
-                if column.is_text:
-                    column = dataclasses.replace(column, missing=tuple(texts))
-            else:
+            has_indicator = bool(is_missing.any())
+            if known is None:
+                fill = None
                 if impute is not None:
                     fill = float(np.median(there) if impute == MEDIAN else there.mean())
-                    column = dataclasses.replace(column, fill=fill)
-                if name in shifted:
-                    column = dataclasses.replace(column, offset=_middle(there))
-            columns.append(column)
+                offset = _middle(there) if name in shifted else 0.0
+                columns.append(Column(name, None, fill, has_indicator, offset, tuple(markers)))
+                continue
+            found = tuple(known[position] for position in np.unique(there).astype(int))
+            if len(found) > _MOST:
+                hint = texts_hint(known[int(position)] for position in there)
+                raise DataError(
+                    f"{place}: column {name!r} has {len(found)} categories, more than {_MOST}; "
+                    f"{hint or 'leave it out, or join rare ones'}"
+                )
+            column = Column(name, found, None if impute is None else 0.0, has_indicator)
+            missing = tuple(texts if column.is_text else markers)
+            columns.append(dataclasses.replace(column, missing=missing))
         return tuple(columns)
 
     def unknown(self, x: np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
