@@ -37,7 +37,7 @@ def pages(tmp_path_factory):
     make_run(root / "run", clients=_NAMES, over_local=-1.0, algorithm="fedgela")
     clients = [f"client {i}" for i in range(50)]
     make_run(root / "large", clients=clients, classes=[f"class {i}" for i in range(100)])
-    make_comparison(root / "comparison", clients=_NAMES, alone=True)
+    make_comparison(root / "comparison", clients=_NAMES, alone=True, data_seed=0)
     found = {name: write_report(run_dir=root / name).path for name in ("run", "large")}
     (root / "sweep").mkdir()
     make_sweep(root / "sweep")

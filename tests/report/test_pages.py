@@ -485,15 +485,49 @@ def test_a_comparison(comparison):
 
     for method in ("fedavg", "fedgela", "fedprox"):
         assert any(t.startswith(f"{mean(method) - mean('local'):+.1f} ± ") for t in tree.texts)
-    tested = [
-        (row["client"], int(row["test_samples"])) for row in read_csv(comparison / "clients.csv")
-    ]
-    # Sorted, the fewest samples of a client come last.
-    fewest = {client: str(samples) for client, samples in sorted(tested, reverse=True)}
-    assert set(fewest.items()) <= set(itertools.pairwise(tree.texts))
+    # The clients of the two seeds are different ones.
+    tested = {
+        (f"{row['client']}, seed {row['seed']}", row["test_samples"])
+        for row in read_csv(comparison / "clients.csv")
+    }
+    assert len(tested) == 2 * 3
+    assert tested <= set(itertools.pairwise(tree.texts))
     shown = " ".join(tree.texts)
     assert "8 runs of 4 methods with 2 seeds on 1 partition, each for 12 rounds." in shown
     assert shown.count("fedprox_mu") == 0, "a default of one method is of no interest"
+
+
+def test_clients_are_averaged_over_seeds_only_where_seeds_have_the_same(tmp_path):
+    """Of other seeds, a client with the same name has other samples of other classes."""
+    for name, count, settings in (
+        ("anew", 6, {}),
+        ("same data", 3, {"data_seed": 5}),
+        (
+            "same users",
+            3,
+            {
+                "partition": "natural",
+                "dataset": "femnist",
+                "data_dir": str(tmp_path),
+                "classes_per_client": None,
+                "num_clients": None,
+            },
+        ),
+    ):
+        make_comparison(tmp_path / name, alone=True, **settings)
+        found = compared.read(Directory(tmp_path / name))
+        assert len(found.answers[0].sites.sites) == count
+        shown = " ".join(page(comparison_dir=tmp_path / name).texts)
+        seeds = " of 2 seeds" if count == 6 else ""
+        assert f" of {count} clients{seeds} differs" in shown
+        assert ("PA after local training, mean over seeds" in shown) == (count == 3)
+        # Per method, the lowest of three clients, averaged over the two seeds.
+        rows = read_csv(tmp_path / name / "clients.csv")
+        lowest = [
+            min(float(r["pa"]) for r in rows if (r["algorithm"], r["seed"]) == ("fedavg", seed))
+            for seed in "01"
+        ]
+        assert f"{sum(lowest) / 2:.1f}" in shown
 
 
 @pytest.mark.parametrize("kind", ["run", "comparison"])

@@ -20,7 +20,7 @@ from tff_pcdd.report import (
     site_table,
     terms,
 )
-from tff_pcdd.results import answers, by_client, compared
+from tff_pcdd.results import answers, by_client, compared, comparison
 from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.compared import Compared
 from tff_pcdd.results.reading import Directory
@@ -41,6 +41,7 @@ class Part:
         holdings_of: which run that is, and whether others differ.
         clients: a line for each client; None if it is not known how well the models do there.
         gains: what the methods gain at each client; None if there is nothing to compare with.
+        averaged: whether these values of clients are averaged over seeds.
         costs: a line for each method.
     """
 
@@ -52,6 +53,7 @@ class Part:
     holdings_of: str
     clients: site_table.Table | None
     gains: site_table.HeatMap | None
+    averaged: bool
     costs: site_table.Table
 
 
@@ -173,6 +175,7 @@ def _part(name: str, directory: Directory, found: Compared) -> Part:
         *_holdings(directory, runs),
         site_table.of_comparison(own, methods) if own else None,
         gains,
+        len({site.run[2] for site in own}) > 1 and not by_client.several_seeds(own),
         method_tables.costs(on_partition),
     )
 
@@ -194,9 +197,7 @@ def _holdings(
 
 def _other_seeds(settings: Mapping[str, Any]) -> str:
     """What the data of other seeds differ in; empty for nothing."""
-    config = settings_table.configuration(settings)
-    keeps_users = config is not None and config.data.partition.keeps_users
-    if not keeps_users or settings.get("split_centres") is not None:
+    if not comparison.keeps_clients(settings):
         return "; other seeds divide the data anew"
     if settings.get("max_clients") is not None:
         return "; other seeds draw other clients"

@@ -36,7 +36,7 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
     if compared:
         columns.append(Column("over local", "PA after minus that of training alone, same seed"))
     if clients:
-        columns.append(Column("lowest PA", "PA at the client where it is lowest"))
+        columns.append(Column("lowest PA", "PA at the client where it is lowest, mean over seeds"))
     columns.append(Column("seeds", "finished runs that did not diverge"))
     rows = []
     for method in answers.ordered(results):
@@ -47,7 +47,7 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
             cells.append((tables.gains(over), tables.mean(over)))
         own = [site for site in clients if site.run[1] == method]
         if clients:
-            lowest = min(by_client.mean_pa(own).values(), default=None)
+            lowest = by_client.lowest_pa(own)
             cells.append((text.percent(lowest), lowest))
         usable, diverged = len(runs.usable), len(runs.diverged)
         cells.append((tables.count(usable, usable, diverged), usable))

@@ -108,6 +108,19 @@ def paired(own: ByPlace, others: ByPlace) -> dict[str, list[tuple[float, float]]
     return grouped((place[0], (own[place], others[place])) for place in own if place in others)
 
 
+def lowest_pa(sites: Iterable[Site]) -> float | None:
+    """The lowest PA of the clients of a run, averaged over the runs; None where not defined."""
+    values = grouped((site.run, pa) for site in sites if (pa := site.values["pa"]) is not None)
+    return tables.mean([min(found) for found in values.values()])
+
+
+def several_seeds(sites: Iterable[Site]) -> int:
+    """Of how many seeds the clients are; 0 if runs with other seeds have the same ones."""
+    names = grouped((site.run[2], site.name) for site in sites)
+    every = {name for found in names.values() for name in found}
+    return len(names) if any(len({*found}) < len(every) for found in names.values()) else 0
+
+
 def mean_pa(sites: Iterable[Site]) -> dict[str, float]:
     """PA averaged over the runs, by the name of the client; only where it is defined."""
     values = grouped((site.name, pa) for site in sites if (pa := site.values["pa"]) is not None)

@@ -27,7 +27,8 @@ class Compared(NamedTuple):
     Attributes:
         results: its finished runs.
         settings: those of them whose directories were found, with their settings.
-        clients: the clients of the usable runs; empty if unknown.
+        clients: the clients of the usable runs; empty if unknown. Where each seed has other
+            clients, their names say of which seed they are.
         answers: as from `answers.read`.
         findings: what a reader should know before believing the numbers, and what to do next.
     """
@@ -57,7 +58,10 @@ def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
     settings = comparison.settings(results)
     lost = {(run.partition, run.method, run.seed) for run in results.diverged}
     every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
-    clients = [site for site in every if site.run not in lost]
+    anew = comparison.divided_anew(settings)
+    clients = [
+        site.of_seed() if site.run[0] in anew else site for site in every if site.run not in lost
+    ]
     tuning = comparison.tuning(directory) if tuning is None else tuning
     changed = _changed(settings)
     answered = answers.read(results, clients, tuning.seeds)

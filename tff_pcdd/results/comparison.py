@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import findings
+from tff_pcdd import findings, tables
+from tff_pcdd.data import partitions
 from tff_pcdd.experiment.history import History
 from tff_pcdd.results import evidence
 from tff_pcdd.results.answers import UNTUNED, Tuning, is_re_trained
@@ -108,6 +109,27 @@ def left_out(directory: Directory, results: Sequence[Result]) -> list[str]:
 def settings(results: Iterable[Result]) -> list[tuple[Result, Mapping[str, Any]]]:
     """The runs whose directories were found, with their settings."""
     return [(result, result.settings) for result in results if result.settings is not None]
+
+
+def keeps_clients(settings: Mapping[str, Any]) -> bool:
+    """Whether runs with other seeds have the same clients, though maybe not the same samples."""
+    divided = partitions.registry.classes().get(settings.get("partition", ""))
+    keeps_users = divided is not None and divided.keeps_users
+    return keeps_users and settings.get("split_centres") is None
+
+
+def divided_anew(runs: Iterable[tuple[Result, Mapping[str, Any]]]) -> set[str]:
+    """The partitions of which each seed has other clients, although they have the same names.
+
+    Args:
+        runs: as from `settings`.
+    """
+    seeds = tables.grouped(
+        (run.partition, values.get("data_seed"))
+        for run, values in runs
+        if not keeps_clients(values)
+    )
+    return {name for name, found in seeds.items() if len({*found}) > 1}
 
 
 def by_data(

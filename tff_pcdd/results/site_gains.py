@@ -37,6 +37,7 @@ class SiteGains:
         sites: the clients, the one with the lowest mean gain first.
         samples: the number of test samples of each client, in the run with the fewest.
         key: the accuracy of the methods' models, a key of summary.json.
+        seeds: of how many seeds the clients are; 0 if all seeds have the same ones.
     """
 
     over: str
@@ -44,6 +45,7 @@ class SiteGains:
     sites: Sequence[str]
     samples: Mapping[str, int]
     key: str = "pa_final"
+    seeds: int = 0
 
     @property
     def shown_over(self) -> str:
@@ -61,15 +63,15 @@ class SiteGains:
         won = sum(each.counts and each.gain > 0 for each in own.values()) or "none"
         lost = self.lost(method)
         compared = f"{self.shown_over} by more than chance"
+        clients = text.plural(len(own), "client")
+        if self.seeds:
+            clients += f" of {text.plural(self.seeds, 'seed')}"
         if won == "none" and not lost:
-            return f"{models}, none of {text.plural(len(own), 'client')} differs from {compared}."
+            return f"{models}, none of {clients} differs from {compared}."
         loss = f"{len(lost) or 'none'} {'lose' if len(lost) > 1 else 'loses'}"
         names = f": {findings.listed_losses(lost)}" if lost else ""
         gain_or_gains = "gains" if won in (1, "none") else "gain"
-        return (
-            f"{models}, {won} of {text.plural(len(own), 'client')} {gain_or_gains} over "
-            f"{compared}; {loss}{names}."
-        )
+        return f"{models}, {won} of {clients} {gain_or_gains} over {compared}; {loss}{names}."
 
 
 def read(clients: Sequence[Site]) -> SiteGains | None:
@@ -96,7 +98,7 @@ def read(clients: Sequence[Site]) -> SiteGains | None:
         (name for name in samples if name in names),
         key=lambda name: statistics.fmean(own[name].gain for own in gains.values() if name in own),
     )
-    return SiteGains(over, gains, order, samples)
+    return SiteGains(over, gains, order, samples, seeds=by_client.several_seeds(clients))
 
 
 def of_pairs(pairs: Sequence[tuple[float, float]], samples: int) -> SiteGain:

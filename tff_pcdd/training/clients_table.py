@@ -53,6 +53,11 @@ class Site:
     warning: str = ""
     run: tuple[str, ...] = ()
 
+    def of_seed(self) -> Site:
+        """The client with its seed in its name, where another seed has another client."""
+        name = f"client {self.name}" if self.name.isdecimal() else self.name
+        return dataclasses.replace(self, name=f"{name}, seed {self.run[2]}")
+
     @classmethod
     def of(cls, row: Mapping[str, Any], run: tuple[str, ...] = ()) -> Site:
         """The client of a row."""
