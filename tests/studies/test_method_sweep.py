@@ -148,7 +148,7 @@ def test_the_report(training, tmp_path):
     ]
     assert "One model for all: undecided between fedprox and fedavg; fedprox leads." in report
     # Seed 0 has chosen the settings.
-    assert "take --final_seeds=1,2,3,4,5." in " ".join(report.split())
+    assert "More seeds decide more: --final_seeds=1,2,3,4,5." in " ".join(report.split())
     text = (tmp_path / "sweep.md").read_text()
     cells = table_rows(text)
     # Points, stopped, and the rounds of all points: 2 × (2 + 4 + 8).

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tff_pcdd import findings, measures, tables, text
@@ -14,7 +15,7 @@ from tff_pcdd.methods import registry
 from tff_pcdd.results import by_client, federating, site_gains
 from tff_pcdd.results.by_client import Site, of_method, paired
 from tff_pcdd.results.federating import Federating
-from tff_pcdd.results.gains import Gain, gain, units
+from tff_pcdd.results.gains import Gain, gain, is_ahead, units
 from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.results.site_gains import SiteGains
 from tff_pcdd.tables import BASELINE
@@ -74,8 +75,10 @@ class Choice:
         equal: the other methods with the same mean, which are among `tied`.
         values: its values by unit.
         over: its gain over FedAvg and over the baselines, by method.
-        tied: the methods that cannot be told apart from it.
-        behind: the methods that are behind it.
+        surest: the method to take if FedAvg is behind: of those that may be the best, the one with
+            the highest mean that is ahead of FedAvg for certain; `best` if there is none.
+        tied: the other methods that may be the best, as none is ahead of them for certain.
+        behind: the methods that some other is ahead of for certain.
         left_out: the methods that lack runs, or of which a run has diverged.
         units: what the units are, seeds or partitions.
         more_seeds: the flag that adds seeds up to `findings.FEW_SEEDS`.
@@ -90,6 +93,7 @@ class Choice:
     equal: Sequence[str]
     values: Sequence[float]
     over: Mapping[str, Gain]
+    surest: str
     tied: Sequence[str]
     behind: Sequence[str]
     left_out: Sequence[str]
@@ -104,7 +108,9 @@ class Choice:
         """Whether FedAvg is among the best: it is the simplest, and no reason is known to leave it.
 
         Example:
-            >>> Choice("ga_final", "", "ccvr", (), (), {}, ["fedavg"], (), (), "seed", "").is_open
+            >>> Choice(
+            ...     "ga_final", "", "ccvr", (), (), {}, "ccvr", ["fedavg"], (), (), "seed", ""
+            ... ).is_open
             True
         """
         return bool(self.tied) and BASELINE in (self.best, *self.tied)
@@ -112,7 +118,7 @@ class Choice:
     @property
     def recommended(self) -> str:
         """The method to take."""
-        return BASELINE if self.is_open else self.best
+        return BASELINE if self.is_open else self.surest
 
     @property
     def heading(self) -> str:
@@ -139,27 +145,46 @@ class Choice:
             parts.append(beside(method, self.sample))
         return " ".join([f"{', '.join(parts)}.", *self._apart()])
 
+    @property
+    def brief(self) -> str:
+        """What is asked, the best methods, and the gain over FedAvg."""
+        parts = [self.heading]
+        if BASELINE in self.over:
+            over = self.over[BASELINE].over(BASELINE, self.sample)
+            parts.append(f"{measures.heading(self.key)} {over}.")
+        return " ".join([*parts, *([_TOO_EASY] * self.too_easy), *self._reservations()])
+
+    @property
+    def lacks_seeds(self) -> bool:
+        """Whether more seeds may tell methods apart: with few, even large differences may not."""
+        few = len(self.values) < findings.FEW_SEEDS and self.units == "seed"
+        return bool(self.tied) and few and not self.too_easy
+
     def _apart(self) -> Iterator[str]:
         """Which methods cannot be told apart from the best, which can, and which are left out."""
-        number = len(self.values)
-        # With so few, even large differences are uncertain.
-        few = number < findings.FEW_SEEDS and self.units == "seed"
         tied = [method for method in self.tied if method not in self.equal]
         if tied:
             it = self.best if self.equal else "it"
-            more = f"; take {self.more_seeds}" if few and not self.too_easy else ""
-            units, names = text.plural(number, self.units), text.listed(tied, 8)
+            more = f"; take {self.more_seeds}" if self.lacks_seeds else ""
+            units, names = text.plural(len(self.values), self.units), text.listed(tied, 8)
             yield f"{units} cannot tell {it} from {names}{more}."
-        elif self.equal and few and not self.too_easy:
+        elif self.lacks_seeds:
             yield f"Take {self.more_seeds} to tell them apart."
         if self.too_easy:
             yield _TOO_EASY
         if self.behind:
-            behind = text.listed(self.behind, 8)
-            if not self.tied and not self.left_out:
-                others = len(self.behind)
-                behind = "the other method" if others == 1 else f"all {others} other methods"
-            yield f"{self.best if self.equal else 'It'} is ahead of {behind}."
+            names, others = text.listed(self.behind, 8), len(self.behind)
+            if self.tied:
+                yield f"Behind for certain: {names}."
+            elif self.left_out:
+                yield f"It is ahead of {names}."
+            else:
+                each = "the other method" if others == 1 else f"all {others} other methods"
+                yield f"It is ahead of {each}."
+        yield from self._reservations()
+
+    def _reservations(self) -> Iterator[str]:
+        """What should be known before the answer is believed."""
         if self.left_out:
             names = text.listed(self.left_out, 8)
             yield f"Not ranked, because runs are missing or diverged: {names}."
@@ -257,6 +282,10 @@ class Answer:
         if method == BASELINE and undecided:
             what = "it" if undecided == [*keys] else measures.heading(undecided[0])
             found.append(f"the simplest method, as {what} is undecided")
+        for key in undecided:
+            if choices[key].surest == method:
+                found.append(f"ahead of {BASELINE} for certain, which {best[key]} is not")
+                break
         return "".join(f", {each}" for each in found)
 
     def sentences(self) -> list[tuple[str, str]]:
@@ -264,13 +293,28 @@ class Answer:
         found = [(each.heading, each.sentence) for each in self.choices]
         if self.federating is not None:
             found.append((self.federating.heading, self.federating.sentence))
-        if self.sites is not None and self.sites.gains:
-            sites = self.recommended_sites or self.sites
-            taken = [each.method for each in self.recommended if each.is_personal]
-            personal = [each.best for each in self.choices if each.key == "pa_final"]
-            order = [*taken, *personal, *sites.gains]
-            found.append(("Clients.", sites.sentence(next(m for m in order if m in sites.gains))))
-        return found
+        return found + self._of_clients()
+
+    def _of_clients(self) -> list[tuple[str, str]]:
+        """Who gains and who loses with the recommended models; nothing if it is unknown."""
+        if self.sites is None or not self.sites.gains:
+            return []
+        sites = self.recommended_sites or self.sites
+        taken = [each.method for each in self.recommended if each.is_personal]
+        personal = [each.best for each in self.choices if each.key == "pa_final"]
+        order = [*taken, *personal, *sites.gains]
+        return [("Clients.", sites.sentence(next(m for m in order if m in sites.gains)))]
+
+    def brief(self) -> list[str]:
+        """The answer in a few lines: what is best, whether federating pays, and what to take."""
+        lines = [each.brief for each in self.choices]
+        if self.federating is not None:
+            lines.append(self.federating.brief)
+        lines += [" ".join(pair) for pair in self._of_clients()]
+        lines += [f"Take {each.method}: {each.what}{each.why}." for each in self.recommended]
+        if more := [each.more_seeds for each in self.choices if each.lacks_seeds]:
+            lines.append(f"More seeds decide more: {more[0]}.")
+        return lines
 
     @property
     def recommended_sites(self) -> SiteGains | None:
@@ -393,11 +437,14 @@ def _federating(
 
 def _of_a_sample(clients: Sequence[Site]) -> dict[str, float]:
     """The most points that one test sample changes, by the accuracy; empty if unknown."""
-    samples = [number for number in by_client.tested(clients).values() if number]
-    if not samples:
+    runs = tables.grouped((site.run, site.test) for site in clients if site.test).values()
+    if not runs:
         return {}
     # PA is a mean over clients, and a sample counts most where there are the fewest.
-    return {"ga_final": 100 / sum(samples), "pa_final": 100 / (len(samples) * min(samples))}
+    return {
+        "ga_final": max(100 / sum(samples) for samples in runs),
+        "pa_final": max(100 / (len(samples) * min(samples)) for samples in runs),
+    }
 
 
 def _of_few(choice: Choice, clients: Sequence[Site]) -> str:
@@ -478,16 +525,16 @@ def _choices(
             continue
         means = {method: statistics.fmean(own) for method, own in complete.items()}
         best = max(means, key=means.__getitem__)
-        gains = {}
-        for method, own in values.items():
-            pairs = zip(values[best], own, strict=True)
-            difference = gain(units([tables.differences(*pair) for pair in pairs]))
-            if method != best and difference is not None:
-                gains[method] = difference
+        over = functools.partial(_over, values, complete)
+        behind = _behind(complete, over, sample) - {best}
         others = [method for method in complete if method != best]
-        # Failed runs may leave no federation or seed that both have.
-        apart = {method for method, each in gains.items() if each.is_more_than(sample)}
-        tied = [method for method in others if method not in apart]
+        tied = [method for method in others if method not in behind]
+        sure = [
+            method
+            for method in (best, *tied)
+            if BASELINE in behind and is_ahead(over(method, BASELINE), sample)
+        ]
+        gains = {method: over(best, method) for method in references if method in values}
         found.append(
             Choice(
                 key,
@@ -495,9 +542,10 @@ def _choices(
                 best,
                 [method for method in tied if tables.is_equal(means[best], means[method])],
                 complete[best],
-                {method: gains[method] for method in references if method in gains},
+                {m: each for m, each in gains.items() if m != best and each is not None},
+                max(sure, key=means.__getitem__, default=best),
                 tied,
-                [method for method in others if method not in tied],
+                [method for method in others if method in behind],
                 [method for method in candidates if method not in complete],
                 "seed" if len(partitions) == 1 else "partition",
                 _more_seeds(results, tuned_with),
@@ -506,6 +554,44 @@ def _choices(
             )
         )
     return found
+
+
+def _over(
+    values: Mapping[str, Sequence[Mapping[str, float]]],
+    compared: Collection[str],
+    method: str,
+    other: str,
+) -> Gain | None:
+    """The gain of a method over another one, of which the compared methods have one each.
+
+    None if failed runs have left no federation or seed that both have.
+
+    Args:
+        values: by method, and for each partition by seed.
+        compared: the methods of which the best is sought.
+        method, other: the two methods.
+    """
+    pairs = zip(values[method], values[other], strict=True)
+    others = len(compared) - (other in compared)
+    return gain(units([tables.differences(*pair) for pair in pairs]), others)
+
+
+def _behind(
+    methods: Collection[str], over: Callable[[str, str], Gain | None], sample: float
+) -> set[str]:
+    """The methods that some other is ahead of for certain, so that they are not the best.
+
+    The best is among the rest with at least 95 %: if not, one of the intervals of its differences
+    to the others, which hold together, is wrong.
+
+    Multiple Comparisons: Theory and Methods; J. C. Hsu; Chapman & Hall, 1996 (multiple comparisons
+    with the best; here of paired differences, with Bonferroni's inequality).
+    """
+    return {
+        method
+        for method in methods
+        if any(is_ahead(over(other, method), sample) for other in methods if other != method)
+    }
 
 
 def _is_full(accuracy: float, sample: float) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import statistics
 from collections.abc import Mapping, Sequence
 
 from tff_pcdd import measures, tables
 from tff_pcdd.results import by_client
 from tff_pcdd.results.by_client import Site, of_method, paired
-from tff_pcdd.results.gains import Gain, gain, units
+from tff_pcdd.results.gains import Gain, gain, is_ahead, units
 from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.results.site_gains import SiteGains, of_pairs
 from tff_pcdd.tables import BASELINE, grouped
@@ -33,6 +34,8 @@ class Federating:
         values: their accuracy by unit.
         over: its gain over PA of training alone.
         over_baseline: its gain over FedAvg's PA after local training; None if unknown.
+        surest: if that is not certain, the best models whose gain is, by method and key, unless
+            they are worse than training alone; None if there are none.
         baseline_over: the gain of those over PA of training alone; None if unknown.
         sample: the points that one test sample changes; 0 if unknown.
         sites: its gain at each client; None for PA after local training, whose gains an answer has
@@ -50,6 +53,7 @@ class Federating:
     over: Gain
     over_baseline: Gain | None
     baseline_over: Gain | None
+    surest: tuple[str, str] | None = None
     sample: float = 0.0
     sites: SiteGains | None = None
     shared: str = ""
@@ -61,14 +65,16 @@ class Federating:
     def recommended(self) -> tuple[str, str]:
         """A method, and which of its models clients take.
 
-        FedAvg's if no better ones are known for sure, unless they are worse than training alone:
-        for sure, or on average where the best ones are better than training alone for sure.
+        FedAvg's if no better ones are known for certain, unless they are worse than training alone:
+        for certain, or on average where the best ones are better than training alone for certain.
         """
         if self._is_worse(self.over):
             return ALONE, _ALONE_KEY
         ahead, baseline = self.over_baseline, self.baseline_over
         if ahead is None or ahead.is_more_than(self.sample):
             return self.method, self.key
+        if self.surest is not None:
+            return self.surest
         pays = self.over.is_more_than(self.sample)
         if baseline is not None and (self._is_worse(baseline) or (pays and baseline.mean < 0)):
             return self.method, self.key
@@ -85,6 +91,12 @@ class Federating:
         if self._is_worse(self.over):
             return "Federating: training alone is better on the clients' own samples."
         return "Federating: it pays on the clients' own samples."
+
+    @property
+    def brief(self) -> str:
+        """The heading and the gain over training alone."""
+        over = self.over.beside("training alone", self.sample)
+        return f"{self.heading} {self.method}'s {measures.heading(self.key)} {over}."
 
     @property
     def sentence(self) -> str:
@@ -123,14 +135,18 @@ def read(
         clients: the clients of the runs; empty if unknown.
         sample: the points of PA that one test sample changes; 0 if unknown.
     """
-    found = {
-        (method, key): over
+    places = [
+        (method, key)
         for method in methods
         if not results.of(method=method).diverged
         for key in PERSONAL
-        if (over := _over(results, (method, key), (ALONE, _ALONE_KEY))) is not None
-    }
-    most = max((over.units for over in found.values()), default=0)
+        if _by_unit(results, (method, key))
+    ]
+    alone, baseline, shared_one = (ALONE, _ALONE_KEY), (BASELINE, _ALONE_KEY), (shared, "ga_final")
+    # Of all models one is chosen, so their intervals hold together; see `gains`.
+    over = functools.partial(_over, results, len(places))
+    found = {place: each for place in places if (each := over(place, alone)) is not None}
+    most = max((each.units for each in found.values()), default=0)
     values = {place: _by_unit(results, place) for place in found if found[place].units == most}
     if not values:
         return None
@@ -139,27 +155,36 @@ def read(
     # Of several with the same mean, the model after local training, and that of `personal`.
     order = [*PERSONAL]
     method, key = min(best, key=lambda each: (order.index(each[1]), each[0] != personal))
-    baseline, global_one = (BASELINE, _ALONE_KEY), (shared, "ga_final")
+    sure = [
+        place
+        for place in values
+        if is_ahead(over(place, baseline), sample) and not is_ahead(over(alone, place), sample)
+    ]
     return Federating(
         method=method,
         key=key,
         values=values[method, key],
         over=found[method, key],
-        over_baseline=_over(results, (method, key), baseline),
-        baseline_over=_over(results, baseline, (ALONE, _ALONE_KEY)),
+        over_baseline=over((method, key), baseline),
+        baseline_over=over(baseline, alone),
+        surest=max(sure, key=means.__getitem__, default=None),
         sample=sample,
         sites=_at_clients(clients, method, key) if key != _ALONE_KEY else None,
         shared=shared,
-        shared_values=_by_unit(results, global_one) if shared else (),
-        shared_over=_over(results, global_one, (ALONE, "ga_final")) if shared else None,
-        shared_at_clients=_shared_at_clients(clients, shared),
+        shared_values=_by_unit(results, shared_one) if shared else (),
+        shared_over=_over(results, len(methods), shared_one, (ALONE, "ga_final"))
+        if shared
+        else None,
+        shared_at_clients=_shared_at_clients(clients, shared, len(methods)),
     )
 
 
-def _over(results: Results, own: tuple[str, str], other: tuple[str, str]) -> Gain | None:
+def _over(
+    results: Results, among: int, own: tuple[str, str], other: tuple[str, str]
+) -> Gain | None:
     """The gain of a method's accuracy over another one's, each given by method and key."""
     pairs = zip(_by_seed(results, own), _by_seed(results, other), strict=True)
-    return gain(units([tables.differences(*pair) for pair in pairs]))
+    return gain(units([tables.differences(*pair) for pair in pairs]), among)
 
 
 def _by_unit(results: Results, place: tuple[str, str]) -> list[float]:
@@ -179,11 +204,12 @@ def _at_clients(clients: Sequence[Site], method: str, key: str) -> SiteGains | N
     own, alone = of_method(clients, method, PERSONAL[key]), of_method(clients, ALONE, "pa")
     samples, pairs = by_client.tested(clients), paired(own, alone)
     gains = {name: of_pairs(found, samples[name]) for name, found in pairs.items()}
-    return SiteGains(ALONE, {method: gains}, [*gains], samples, key) if gains else None
+    seeds = by_client.several_seeds(clients)
+    return SiteGains(ALONE, {method: gains}, [*gains], samples, key, seeds) if gains else None
 
 
-def _shared_at_clients(clients: Sequence[Site], method: str) -> Gain | None:
+def _shared_at_clients(clients: Sequence[Site], method: str, among: int) -> Gain | None:
     """What the shared model gains over training alone on the clients' own samples, by seed."""
     own, alone = of_method(clients, method, "ga"), of_method(clients, ALONE, "pa")
     by_seed = grouped((place[1], own[place] - alone[place]) for place in own if place in alone)
-    return gain([statistics.fmean(found) for found in by_seed.values()])
+    return gain([statistics.fmean(found) for found in by_seed.values()], among)

@@ -3,6 +3,11 @@
 One rule for all: the units are runs with different seeds within one federation, and federations
 where there are several. A method's gain over another one is the mean of the differences by unit,
 with Student's 95 % interval. It counts if the interval leaves 0 out.
+
+Who leads is known only after all methods have been compared, and the largest of many differences is
+large by chance. Therefore, the intervals of all differences that were looked at hold together with
+95 %, by Bonferroni's inequality, which needs no equal variances: each of n leaves out
+5 %/n.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from scipy import special
 
 from tff_pcdd import tables, text
 
-# The level of confidence of intervals.
+# The level of confidence of intervals, of all that are looked at together.
 CONFIDENCE = 0.95
 
 
@@ -117,24 +122,33 @@ class Gain(NamedTuple):
         return f"{100 * CONFIDENCE:.0f} % interval {low} to {high}"
 
 
-def gain(differences: Sequence[float]) -> Gain | None:
+def gain(differences: Sequence[float], among: int = 1) -> Gain | None:
     """The mean of differences with its interval; None without any.
 
     Args:
         differences: one for each unit, in percentage points.
+        among: the number of intervals that hold together, of which this is one.
 
     Example:
         >>> gain([1.0, 2.0, 3.0]).is_certain, gain([4.0, 5.0, 6.0]).is_certain
         (False, True)
+        >>> gain([4.0, 5.0, 6.0], among=10).is_certain
+        False
     """
     number = len(differences)
     if not number:
         return None
     half = None
     if number > 1:
-        quantile = float(special.stdtrit(number - 1, (1 + CONFIDENCE) / 2))
+        outside = (1 - CONFIDENCE) / max(among, 1)
+        quantile = float(special.stdtrit(number - 1, 1 - outside / 2))
         half = quantile * statistics.stdev(differences) / math.sqrt(number)
     return Gain(statistics.fmean(differences), half, number)
+
+
+def is_ahead(gained: Gain | None, sample: float) -> bool:
+    """Whether a gain is known, and one for certain; `sample` as for `Gain.is_more_than`."""
+    return gained is not None and gained.mean > 0 and gained.is_more_than(sample)
 
 
 def units(groups: Sequence[Sequence[float]]) -> list[float]:

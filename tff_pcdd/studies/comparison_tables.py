@@ -55,8 +55,8 @@ def report(
 
 
 def _answered(answer: Answer | None) -> list[str]:
-    sentences = [] if answer is None else answer.sentences()
-    return ["\n".join(tables.wrapped(" ".join(pair), "  ") for pair in sentences)] * bool(sentences)
+    lines = [] if answer is None else answer.brief()
+    return ["\n".join(tables.wrapped(line, "  ") for line in lines)] * bool(lines)
 
 
 def summary_table(runs: Sequence[StudyRun]) -> str:
