@@ -19,10 +19,15 @@ version does not fit; see `stack`.
 import sys
 
 # `python -m tff_pcdd.…` puts the working directory first on the module path, where a file numpy.py
-# would be imported in the place of NumPy. While it looks for the program, "-m" stands for its name.
+# would be imported in the place of NumPy. While it looks for the program, "-m" stands for its name,
+# which precedes the other arguments, maybe in one word with options: "-um…". Programs of other
+# packages may import this one meanwhile, and keep their directory.
 # Python 3.10, which is refused, has no `safe_path`.
 if getattr(sys, "argv", [""])[:1] == ["-m"] and not getattr(sys.flags, "safe_path", False):
-    del sys.path[0]
+    _program = sys.orig_argv[-len(sys.argv)]
+    _program = _program.partition("m")[2] if _program.startswith("-") else _program
+    if _program.partition(".")[0] == __name__:
+        del sys.path[0]
 
 import importlib
 from typing import TYPE_CHECKING, Any

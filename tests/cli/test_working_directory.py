@@ -64,6 +64,27 @@ def test_nor_by_runs_at_the_same_time(hostile):
     assert (folder / "runs" / "comparison.md").exists()
 
 
+@pytest.mark.parametrize("option", [["-m", "mylab.train"], ["-ummylab.train"]])
+def test_programs_of_others_keep_their_directory(option, tmp_path):
+    """Also if their package imports this one while the program is looked for."""
+    (tmp_path / "mylab").mkdir()
+    (tmp_path / "mylab" / "__init__.py").write_text("import tff_pcdd\n")
+    (tmp_path / "mylab" / "train.py").write_text("import helpers\nprint(helpers.VALUE)\n")
+    (tmp_path / "helpers.py").write_text("VALUE = 7\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *option, "tff_pcdd"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == "7\n", done.stderr
+
+
+def test_options_of_python_may_stand_before_the_program(hostile):
+    folder, trace = hostile
+    command = [sys.executable, "-X", "utf8", "-umtff_pcdd.cli.train", "--version"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert not trace.exists()
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_package_comes_from_the_clone(hostile, tmp_path):
     """Not from the working directory, if the clone is elsewhere on the module path."""
     folder, trace = hostile
