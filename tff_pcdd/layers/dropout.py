@@ -114,9 +114,7 @@ class StatelessDropout(tf.keras.layers.Layer):
         return inputs * tf.cast(kept, inputs.dtype) / (1.0 - self.rate)
 
     def compute_output_shape(self, input_shape):
-        """Returns the shape of the output, which is that of the input."""
         return input_shape
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "rate": self.rate, "noise_shape": self.noise_shape}

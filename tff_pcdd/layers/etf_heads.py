@@ -17,7 +17,8 @@ class FixedETF(tf.keras.layers.Layer):
     Everything is computed in float32, even under a mixed precision policy, because logits of 1e5
     overflow in half precision.
 
-    The input is features [batch, feature_dim], the output logits [batch, num_classes].
+    The input is features [batch, feature_dim], with feature_dim at least num_classes, the output
+    float32 logits [batch, num_classes].
     """
 
     def __init__(
@@ -44,14 +45,6 @@ class FixedETF(tf.keras.layers.Layer):
         self.normalize = normalize
 
     def build(self, input_shape):
-        """Creates the frame.
-
-        Args:
-          input_shape: [batch, feature_dim].
-
-        Raises:
-          ValueError: if feature_dim < num_classes.
-        """
         feature_dim = tf.TensorShape(input_shape)[-1]
         check_etf_shape(feature_dim, self.num_classes)
         self.etf = self.add_weight(
@@ -70,22 +63,12 @@ class FixedETF(tf.keras.layers.Layer):
         return self.etf
 
     def call(self, features):
-        """Computes logits.
-
-        Args:
-          features: [batch, feature_dim].
-
-        Returns:
-          Float32 logits [batch, num_classes].
-        """
         return etf_logits(features, self.etf, scale=self.scale, normalize=self.normalize)
 
     def compute_output_shape(self, input_shape):
-        """Returns the shape of the logits, [batch, num_classes]."""
         return tf.TensorShape(input_shape)[:-1].concatenate(self.num_classes)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -112,33 +95,17 @@ class AdaptedETF(FixedETF):
         masked: bool = False,
         **kwargs,
     ):
-        """Creates the head.
+        """Creates the head; all arguments but `masked` are those of the global model's `FixedETF`.
 
         Args:
-          num_classes: number of classes, at least 2.
-          seed: seed of the frame; use that of the global model's `FixedETF`.
-          scale: factor of the logits, see `losses.etf_logits`.
-          normalize: whether to scale the features to length 1 first.
           masked: whether classes with Φ = 0 are excluded from the softmax, as in the paper;
             otherwise their logit is 0, as in the authors' code. If masked, the loss of a client
             with a single class has no gradient.
-          **kwargs: arguments of the Keras base class; `dtype` is ignored.
-
-        Raises:
-          ValueError: for fewer than two classes.
         """
         super().__init__(num_classes, seed, scale=scale, normalize=normalize, **kwargs)
         self.masked = masked
 
     def build(self, input_shape):
-        """Creates the frame.
-
-        Args:
-          input_shape: [batch, feature_dim], or the pair of this shape and the shape of Φ.
-
-        Raises:
-          ValueError: if feature_dim < num_classes.
-        """
         super().build(_first_shape(input_shape))
 
     def call(self, features, phi=None):
@@ -163,11 +130,9 @@ class AdaptedETF(FixedETF):
         return mask_logits(logits, phi) if self.masked else logits
 
     def compute_output_shape(self, input_shape):
-        """Returns the shape of the logits, [batch, num_classes]."""
         return super().compute_output_shape(_first_shape(input_shape))
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "masked": self.masked}
 
 
@@ -178,7 +143,7 @@ class FixedHead(tf.keras.layers.Layer):
     The matrix is the non-trainable float32 weight `kernel` [feature_dim, num_classes]. The features
     are not normalized. Everything is computed in float32, even under a mixed precision policy.
 
-    The input is features [batch, feature_dim], the output logits [batch, num_classes].
+    The input is features [batch, feature_dim], the output float32 logits [batch, num_classes].
     """
 
     def __init__(self, num_classes: int, kernel_initializer="glorot_uniform", **kwargs):
@@ -194,11 +159,6 @@ class FixedHead(tf.keras.layers.Layer):
         self.kernel_initializer = tf.keras.initializers.get(kernel_initializer)
 
     def build(self, input_shape):
-        """Creates the matrix.
-
-        Args:
-          input_shape: [batch, feature_dim].
-        """
         self.kernel = self.add_weight(
             name="kernel",
             shape=(tf.TensorShape(input_shape)[-1], self.num_classes),
@@ -210,22 +170,12 @@ class FixedHead(tf.keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, features):
-        """Computes logits.
-
-        Args:
-          features: [batch, feature_dim].
-
-        Returns:
-          Float32 logits [batch, num_classes].
-        """
         return tf.matmul(features, self.kernel)
 
     def compute_output_shape(self, input_shape):
-        """Returns the shape of the logits, [batch, num_classes]."""
         return tf.TensorShape(input_shape)[:-1].concatenate(self.num_classes)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -253,21 +203,13 @@ class SparseETF(FixedHead):
     ):
         """Creates the head; the frame is optimized when the layer is built.
 
-        Args:
-          num_classes: number of classes, at least 2.
-          seed: seed of the frame.
-          sparsity: share of the entries that are 0, see `layers.sparse_etf`.
-          norm: length of the columns.
-          steps: number of Adam steps.
-          learning_rate: learning rate of Adam.
-          init: distribution of the dense starting point, see `layers.sparse_etf`.
-          **kwargs: arguments of the Keras base class; `dtype` is ignored.
+        The arguments are those of `layers.sparse_etf` and of the Keras base class; `dtype` is
+        ignored.
         """
         initializer = SparseETFInitializer(seed, sparsity, norm, steps, learning_rate, init)
         super().__init__(num_classes, initializer, **kwargs)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         config = super().get_config()
         del config["kernel_initializer"]
         return {**config, **self.kernel_initializer.get_config()}

@@ -74,16 +74,9 @@ def check_frame(norm: float, init: str) -> None:
 
 @register
 class DenseFrameInitializer(FrameInitializer):
-    """Keras initializer that fills a weight [feature_dim, num_classes] with `dense_frame`."""
+    """Fills a weight [feature_dim, num_classes] with `dense_frame`, whose arguments it takes."""
 
     frame = staticmethod(dense_frame)
 
     def __init__(self, seed: int, norm: float = 0.1, init: str = "etf"):
-        """Creates the initializer.
-
-        Args:
-          seed: seed of the frame.
-          norm: length of the columns.
-          init: distribution of the matrix, see `layers.dense_frame`.
-        """
         super().__init__(seed=seed, norm=norm, init=init)

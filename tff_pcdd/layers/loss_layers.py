@@ -63,7 +63,6 @@ class IntraClassDecorrelation(_LossLayer):
         return losses.intra_class(features, labels, self.num_classes, self.form)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "num_classes": self.num_classes, "form": self.form}
 
 
@@ -99,7 +98,6 @@ class InterClassMargin(_LossLayer):
         )
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "reading": self.reading}
 
 
@@ -125,7 +123,6 @@ class EqualNorm(_LossLayer):
         return losses.equal_norm(psi, mask, self.norm)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "norm": self.norm}
 
 

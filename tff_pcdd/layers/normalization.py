@@ -85,7 +85,6 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         )
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         # `build` replaced the axis by a positive number, which depends on the rank of the input.
         return {**super().get_config(), "axis": -1}
 
@@ -182,33 +181,17 @@ class FeatureNormalization(tf.keras.layers.Layer):
         )
 
     def build(self, input_shape):
-        """Creates the weights of the batch normalization, if the mode has one.
-
-        Args:
-          input_shape: [batch, feature_dim].
-        """
         if self.batch_normalization is not None:
             self.batch_normalization.build(input_shape)
         super().build(input_shape)
 
     def call(self, features, training=None):
-        """Normalizes features.
-
-        Args:
-          features: [batch, feature_dim].
-          training: whether batch statistics are used and the moving averages updated.
-
-        Returns:
-          Float32 tensor [batch, feature_dim].
-        """
         if self.batch_normalization is not None:
             features = self.batch_normalization(features, training=training)
         return l2_normalize(features) if self.mode.endswith("l2") else features
 
     def compute_output_shape(self, input_shape):
-        """Returns the shape of the output, which is that of the input."""
         return input_shape
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "mode": self.mode}

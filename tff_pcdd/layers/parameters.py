@@ -27,7 +27,6 @@ class Parameters(tf.keras.layers.Layer):
         self.initial = initial
 
     def build(self, input_shape):
-        """Creates the tensors."""
         initializer = tf.keras.initializers.Constant(self.initial)
         self.tensors = [
             self.add_weight(name=f"tensor_{number}", shape=shape, initializer=initializer)
@@ -36,9 +35,7 @@ class Parameters(tf.keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, inputs):
-        """Returns `inputs`, of any shape."""
         return inputs
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "shapes": self.shapes, "initial": self.initial}

@@ -88,20 +88,14 @@ class FrameInitializer(tf.keras.initializers.Initializer):
         return tf.cast(tf.constant(frame), dtype or tf.float32)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         return dict(self._arguments)
 
 
 @register
 class SimplexETFInitializer(FrameInitializer):
-    """Keras initializer that fills a weight [feature_dim, num_classes] with `simplex_etf`."""
+    """Fills a weight [feature_dim, num_classes] with `simplex_etf`, whose arguments it takes."""
 
     frame = staticmethod(simplex_etf)
 
     def __init__(self, seed: int):
-        """Creates the initializer.
-
-        Args:
-          seed: seed of the frame.
-        """
         super().__init__(seed=seed)

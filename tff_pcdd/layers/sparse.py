@@ -266,7 +266,7 @@ def _write(path: pathlib.Path, psi: np.ndarray) -> None:
 
 @register
 class SparseETFInitializer(FrameInitializer):
-    """Keras initializer that fills a weight [feature_dim, num_classes] with `sparse_etf`."""
+    """Fills a weight [feature_dim, num_classes] with `sparse_etf`, whose arguments it takes."""
 
     frame = staticmethod(sparse_etf)
 
@@ -279,16 +279,6 @@ class SparseETFInitializer(FrameInitializer):
         learning_rate: float = 1e-4,
         init: str = "etf",
     ):
-        """Creates the initializer.
-
-        Args:
-          seed: seed of the frame.
-          sparsity: share of the entries that are 0.
-          norm: length of the columns.
-          steps: number of Adam steps.
-          learning_rate: learning rate of Adam.
-          init: distribution of the dense starting point, see `layers.sparse_etf`.
-        """
         super().__init__(
             seed=seed,
             sparsity=sparsity,

@@ -20,16 +20,13 @@ class Temperature(tf.keras.layers.Layer):
         self.initial = initial
 
     def build(self, input_shape):
-        """Creates the scalar."""
         self.scale = self.add_weight(
             name="scale", shape=(), initializer=tf.keras.initializers.Constant(self.initial)
         )
         super().build(input_shape)
 
     def call(self, inputs):
-        """Scales `inputs`, of any shape."""
         return self.scale * inputs
 
     def get_config(self):
-        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "initial": self.initial}
