@@ -150,7 +150,6 @@ class Method(Component):
 
     def least_features(self, num_classes: int) -> int:
         """The smallest width of features that the method's classifier can work with."""
-        del num_classes
         return 1
 
     @property
@@ -164,14 +163,12 @@ class Method(Component):
 
     def placement(self, part: str, layer: tf.keras.layers.Layer) -> Placement:
         """The placement of the variables that `layer`, somewhere inside piece `part`, owns."""
-        del part, layer
         return Placement.SHARED
 
     # Local training.
 
     def begin(self, net: Network, client: Client) -> None:
         """Fills scratch variables from the loaded weights, before training or evaluation."""
-        del net, client
 
     def prepare(
         self, net: Network, client: Client, labels: tf.Tensor, apply: Callable[..., tf.Tensor]
@@ -189,19 +186,16 @@ class Method(Component):
             apply: `apply(function, width)` is `function(x)`, float32 [n, width], for all of these
                 samples, in order and without augmentation.
         """
-        del net, apply
         return client, labels
 
     def constants(self, class_counts: tf.Tensor, task: TaskSpec) -> dict[str, tf.Tensor]:
         """Tensors that depend on the client's class counts, float32 [C]; computed once a round."""
-        del class_counts, task
         return {}
 
     def loss(
         self, net: Network, batch: Batch, client: Client
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """The scalar training loss of a batch, and the scalars listed in `metric_names`."""
-        del client
         logits = net["head"](self.embed(net, batch.x, training=True))
         return cross_entropy(batch.y, logits), {}
 
@@ -240,7 +234,6 @@ class Method(Component):
 
     def server_state(self, net: Network, task: TaskSpec) -> dict[str, Any]:
         """Tensors that the server keeps besides the weights; `net` has its initial values."""
-        del net, task
         return {}
 
     def broadcast(self, server: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,12 +242,10 @@ class Method(Component):
 
     def client_state(self, net: Network, task: TaskSpec, seed: tf.Tensor) -> dict[str, Any]:
         """Initial own tensors of a client, besides its variables; `seed` is int32 [2]."""
-        del net, task, seed
         return {}
 
     def initial_personal(self, net: Network, seed: tf.Tensor) -> list[tf.Tensor]:
         """Initial values of a client's personal variables, by default the same for all clients."""
-        del seed
         return read(net.personal.all)
 
     def update(self, net: Network, client: Client) -> list[tf.Tensor]:
@@ -275,7 +266,6 @@ class Method(Component):
             reduce: `reduce(function, initial)` folds `function(total, x, y)` over the client's
                 training samples in large batches, in order and without augmentation.
         """
-        del net, reduce
         return Upload({}, dict(client.state))
 
     def server_learning(
@@ -302,7 +292,6 @@ class Method(Component):
         Returns:
             The server's own tensors, as `server_update` will receive them.
         """
-        del net, change, sums, task, learn
         return dict(server)
 
     @classmethod
@@ -322,7 +311,6 @@ class Method(Component):
             change: weighted mean over the cohort of the clients' `update`.
             sums: the clients' `Upload.sums`, summed.
         """
-        del sums
         return list(change)
 
     def server_update(
@@ -347,7 +335,6 @@ class Method(Component):
         Returns:
             The new weights and the server's new own tensors.
         """
-        del cohort_size
         new = [w + delta for w, delta in zip(weights, change, strict=True)]
         return new, self.next_server_state(server, sums)
 
@@ -360,7 +347,6 @@ class Method(Component):
             server: its own tensors, as `server_learning` returned them.
             sums: the clients' `Upload.sums`, summed.
         """
-        del sums
         return dict(server)
 
     # The resulting models.
@@ -374,11 +360,9 @@ class Method(Component):
 
     def personalize(self, net: Network, client: Client) -> None:
         """Turns the loaded weights into the client's personal model, before any local step."""
-        del net, client
 
     def personal_logits(self, net: Network, x: tf.Tensor, client: Client) -> tf.Tensor:
         """Logits [batch, C] of the client's personal model, in eval mode."""
-        del client
         return self.global_logits(net, x)[""]
 
     def personal_phases(self, net: Network, epochs: int) -> list[Phase]:
@@ -401,7 +385,6 @@ class Method(Component):
         Returns:
             One sentence that names settings that work; None if there is nothing to warn about.
         """
-        del optimizer
         return None
 
     def advice_on_backbone(self, has_normalization: bool | None) -> str | None:
@@ -413,7 +396,6 @@ class Method(Component):
         Returns:
             As `advice`.
         """
-        del has_normalization
         return None
 
     # For diagnostics.

@@ -46,7 +46,6 @@ class HeadCalibration(Component):
 
     def server_state(self, feature_dim: int, num_classes: int, seed: int) -> dict[str, Any]:
         """Tensors that the server keeps for the calibration, before the first round."""
-        del feature_dim, num_classes, seed
         return {}
 
     def sums(
@@ -64,7 +63,6 @@ class HeadCalibration(Component):
             class_counts: float32 [C], the client's training samples of each class.
             reduce: as for `Method.upload`.
         """
-        del head, embed, class_counts, reduce
         return {}
 
     def retrain(

@@ -33,7 +33,6 @@ class Metric(Component):
 
         Samples without an answer, because it is NaN or infinite, count in `total` alone.
         """
-        del answers
         return self.measure(correct, total)
 
 

@@ -113,7 +113,6 @@ class Aggregator(Component):
         Raises:
             SettingError: the settings cannot be used with a cohort of this size.
         """
-        del cohort_size
 
     def upload_bytes(self, sizes: Sequence[int]) -> int:
         """Bytes that a client sends as the change of its trainable variables.
@@ -134,7 +133,6 @@ class Aggregator(Component):
         Returns:
             Numbers by name; empty without a guarantee.
         """
-        del num_clients, cohort_size, rounds
         return {}
 
     def _tensor_bytes(self, size: int) -> int:

@@ -38,7 +38,6 @@ class Compressed(BoundedAggregator):
         return "compressed_"
 
     def factory(self, cohort_size: int) -> tff.aggregators.WeightedAggregationFactory:
-        del cohort_size
         total = tff.aggregators.EncodedSumFactory.quantize_above_threshold(
             self.bits, self.threshold
         )

@@ -21,5 +21,4 @@ class Mean(Aggregator):
     accepts_all = True
 
     def factory(self, cohort_size: int) -> tff.aggregators.WeightedAggregationFactory:
-        del cohort_size
         return tff.aggregators.MeanFactory(no_nan_division=True)

@@ -37,5 +37,4 @@ class TffAggregator(Aggregator):
             raise SettingError(registry.setting, self.name, reason)
 
     def factory(self, cohort_size):
-        del cohort_size
         return self.tff_factory

@@ -21,5 +21,4 @@ class Robust(BoundedAggregator):
     name = "robust"
 
     def factory(self, cohort_size: int) -> tff.aggregators.WeightedAggregationFactory:
-        del cohort_size
         return self._bounded(tff.aggregators.MeanFactory(no_nan_division=True))

@@ -37,7 +37,6 @@ class Secure(BoundedAggregator):
     name = "secure"
 
     def factory(self, cohort_size: int) -> tff.aggregators.WeightedAggregationFactory:
-        del cohort_size
         return self._bounded(_mean(_BOUND), secure=True)
 
     def statistics_factory(self) -> tff.aggregators.WeightedAggregationFactory:

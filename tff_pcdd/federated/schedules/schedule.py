@@ -51,7 +51,6 @@ class Schedule(Component):
         Raises:
             SettingError: the settings cannot be used with so many rounds.
         """
-        del num_rounds
 
     def advice(self, num_rounds: int) -> list[str]:
         """Warnings of settings whose effect begins after the last planned round.

@@ -84,7 +84,6 @@ class ServerOptimizer(Component):
         Args:
             weights: the shared trainable variables.
         """
-        del weights
         return {}
 
     def step(self, change: Sequence[tf.Tensor], state: State) -> tuple[list[tf.Tensor], State]:
