@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_pcdd.federated.client_work import ClientWork
-from tff_pcdd.federated.process import FederatedProcess, compose_at_clients
+from tff_pcdd.federated.process import FederatedProcess
 from tff_pcdd.federated.records import ClientState, ServerState
 from tff_pcdd.federated.state import ordered, without_optimizer
 from tff_pcdd.federated.training_spec import TrainingSpec
@@ -23,14 +23,9 @@ _Place = tuple[str, int]
 
 
 def build_head_sums(process: FederatedProcess) -> tff.Computation:
-    """Builds the TFF computation of what clients send for a head calibration, without training.
+    """The sums of what clients send for a head calibration, without training, at the server.
 
-    Args:
-        process: the computations of a method with a head calibration.
-
-    Returns:
-        A computation (server_state@SERVER, {client_state}@CLIENTS, {client_data}@CLIENTS →
-        sums@SERVER) with the arguments of `next`.
+    It takes the arguments of `next`.
     """
     tensors = process.tensors
 
@@ -38,7 +33,7 @@ def build_head_sums(process: FederatedProcess) -> tff.Computation:
     def send(message, client_state, data):
         return ClientWork(tensors.spec).head_sums(message, client_state, data)
 
-    sends = compose_at_clients(tensors, send, process.initialize.type_signature.result)
+    sends = process.at_clients(send)
 
     @tff.federated_computation(*sends.type_signature.parameter)
     def head_sums(state, client_states, client_data):

@@ -79,8 +79,23 @@ class FederatedProcess:
 
     @functools.cached_property
     def evaluate_before(self) -> tff.Computation:
-        state_type = self.initialize.type_signature.result
-        return compose_at_clients(self.tensors, self.tensors.evaluate_before, state_type)
+        return self.at_clients(self.tensors.evaluate_before)
+
+    def at_server(self, compute: tff.Computation) -> tff.Computation:
+        """Composes (server_state@SERVER, examples@SERVER → result@SERVER).
+
+        Args:
+            compute: what the server computes, (weights, examples → result).
+        """
+        return _compose_at_server(compute, self.initialize.type_signature.result)
+
+    def at_clients(self, compute: tff.Computation) -> tff.Computation:
+        """Composes a computation with the arguments of `next` and the clients' results.
+
+        Args:
+            compute: what a client computes, (message, client state, client data → result).
+        """
+        return _compose_at_clients(self.tensors, compute, self.initialize.type_signature.result)
 
 
 def build_process(
@@ -141,8 +156,8 @@ def build_process(
         initialize=initialize,
         initial_client_state=tensors.initial_client_state,
         next=_compose_next(tensors, aggregation, state_type),
-        evaluate_global=compose_global_evaluation(tensors.evaluate_global, state_type),
-        evaluate_personal=compose_at_clients(tensors, tensors.evaluate_personal, state_type),
+        evaluate_global=_compose_at_server(tensors.evaluate_global, state_type),
+        evaluate_personal=_compose_at_clients(tensors, tensors.evaluate_personal, state_type),
         update_bytes=aggregator.upload_bytes(tensor_sizes(result_type["update"]))
         + count_bytes(result_type["statistics"]),
         extra_bytes=count_bytes(result_type["totals"]["sums"]),
@@ -271,39 +286,21 @@ def _compose_next(
     return next_round
 
 
-def compose_global_evaluation(compute: tff.Computation, state_type: tff.Type) -> tff.Computation:
-    """Composes what the server computes from the global model and examples.
-
-    Args:
-        compute: (weights, examples → result).
-        state_type: the type of the server's state.
-
-    Returns:
-        A computation (server_state@SERVER, examples@SERVER → result@SERVER).
-    """
+def _compose_at_server(compute: tff.Computation, state_type: tff.Type) -> tff.Computation:
+    """As `FederatedProcess.at_server`, for a type of the server's state."""
     _, examples_type = compute.type_signature.parameter
 
     @tff.federated_computation(state_type, tff.FederatedType(examples_type, tff.SERVER))
-    def evaluate_global(state, examples):
+    def at_server(state, examples):
         return tff.federated_map(compute, (state.weights, examples))
 
-    return evaluate_global
+    return at_server
 
 
-def compose_at_clients(
+def _compose_at_clients(
     tensors: TensorComputations, compute: tff.Computation, state_type: tff.Type
 ) -> tff.Computation:
-    """Composes what all clients compute from the server's message.
-
-    Args:
-        tensors: what the method computes.
-        compute: what a client computes, (message, client state, client data → result).
-        state_type: the type of the server's state.
-
-    Returns:
-        A computation (server_state@SERVER, {client_state}@CLIENTS, {client_data}@CLIENTS →
-        {result}@CLIENTS).
-    """
+    """As `FederatedProcess.at_clients`, for a type of the server's state."""
     _, client_state_type, data_type = compute.type_signature.parameter
 
     @tff.federated_computation(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
@@ -74,30 +76,33 @@ class TensorComputations:
 
     @functools.cached_property
     def evaluate_personal(self) -> tff.Computation:
-        @tff.tensorflow.computation(*self.client_types())
-        def evaluate_personal(message, state, data):
-            return PersonalEvaluation(self.spec).evaluate(message, state, data)
-
-        return evaluate_personal
+        return self.of_personal_model(lambda evaluation: evaluation.evaluate)
 
     @functools.cached_property
     def evaluate_before(self) -> tff.Computation:
-        @tff.tensorflow.computation(*self.client_types())
-        def evaluate_before(message, state, data):
-            return PersonalEvaluation(self.spec).evaluate_before(message, state, data)
+        return self.of_personal_model(lambda evaluation: evaluation.evaluate_before)
 
-        return evaluate_before
+    def of_personal_model(
+        self, choose: Callable[[PersonalEvaluation], Callable[..., Any]]
+    ) -> tff.Computation:
+        """Traces what a client computes of its personal model, (message, state, data → result).
 
-    def client_types(self) -> tuple[tff.Type, tff.Type, tff.Type]:
-        """The types of what a client gets from the server, keeps, and holds for evaluation."""
+        Args:
+            choose: gives the function of a `PersonalEvaluation` that is traced.
+        """
         # Validation samples are evaluated together with the test samples, because most of the time
         # is spent on what precedes.
         parts = ("train", "test", "validation") if self.spec.validation else ("train", "test")
-        return (
+
+        @tff.tensorflow.computation(
             self.make_message.type_signature.result,
             self.initial_client_state.type_signature.result,
             client_data_type(self.spec, *parts),
         )
+        def at_client(message, state, data):
+            return choose(PersonalEvaluation(self.spec))(message, state, data)
+
+        return at_client
 
 
 def examples_type(spec: TrainingSpec) -> tff.Type:
@@ -113,12 +118,7 @@ def examples_type(spec: TrainingSpec) -> tff.Type:
 
 
 def client_data_type(spec: TrainingSpec, *parts: str) -> tff.Type:
-    """The type of a client's data.
-
-    Args:
-        spec: what is computed in a round.
-        parts: "train"; for evaluation also "test" and "validation".
-    """
+    """The type of a client's data, of which evaluations need further parts than "train"."""
     examples = examples_type(spec)
     return tff.to_type(
         ClientData(
