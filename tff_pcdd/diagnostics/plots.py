@@ -226,12 +226,7 @@ def norms_and_counts(
 
 
 def feature_statistics(features: np.ndarray, title: str):
-    """Mean and variance of each feature, sorted.
-
-    Args:
-        features: features of the test samples, [n, d].
-        title: the beginning of the title of the figure.
-    """
+    """Mean and variance of each feature, sorted."""
     each = geometry.feature_statistics(features)
     figure = Figure(figsize=(10, 4), layout="constrained")
     panels = figure.subplots(1, 2)
@@ -292,13 +287,6 @@ def figures(
     diagnostics: Diagnostics, rows: Rows, state: Any, class_names: Sequence[str], title: str
 ) -> dict[str, Figure]:
     """All pictures of a run's diagnostics.
-
-    Args:
-        diagnostics: the diagnostics of the run.
-        rows: the measurements of all rounds.
-        state: the server's state after the last round.
-        class_names: names of the classes.
-        title: what was run, for the titles of the figures.
 
     Returns:
         Figures by diagnostic.

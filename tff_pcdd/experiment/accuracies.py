@@ -83,11 +83,9 @@ def global_accuracies(
 
 
 def held_out_accuracies(total: np.ndarray, correct: np.ndarray) -> dict[str, float]:
-    """Accuracies of the global model on held-out samples, in percent, as `GLOBAL_VALIDATION` lists.
+    """Accuracies of the global model in percent, as `GLOBAL_VALIDATION` lists.
 
-    Args:
-        total: held-out samples by class, [C].
-        correct: correctly classified ones among them, [C].
+    They are made from held-out samples by class and those that are classified correctly, [C].
     """
     measured = evaluation.accuracy(correct, total), evaluation.balanced_accuracy(correct, total)
     return dict(zip(GLOBAL_VALIDATION, measured, strict=True))

@@ -20,14 +20,7 @@ _SAMPLES, _BATCHES = 4, 5
 def pooled_data(
     federation: data.Federation, seeds: Seeds, round_number: int, cohort: Sequence[int]
 ) -> ClientData:
-    """The data of a round, in the form of a single client's.
-
-    Args:
-        federation: the clients and their samples.
-        seeds: the seeds of the experiment.
-        round_number: number of rounds before this one; 0 for the first round.
-        cohort: the clients that take part in the round in other methods.
-    """
+    """The data of a round, as if one client had them; `cohort` takes part in other methods."""
     chosen = sample_pool(federation, seeds.cohorts, round_number, cohort)
     train = federation.train.take(chosen)
     return ClientData(
@@ -58,12 +51,7 @@ def sample_pool(
 
 
 def load(config: data.DataConfig) -> Iterator[Callable[[], list[np.ndarray]]]:
-    """As `sources`, of the federation that settings describe.
-
-    Raises:
-        SettingError: the settings cannot be used with the data.
-        DataError: the data cannot be read.
-    """
+    """As `sources`, of the federation that settings describe."""
     return sources(config.build())
 
 

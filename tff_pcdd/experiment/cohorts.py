@@ -57,11 +57,7 @@ def sample_cohort(
 
 
 def check_sampling(sampling: str, samples: Sequence[int], size: int) -> None:
-    """Checks that cohorts can be drawn by samples.
-
-    Raises:
-        SettingError: fewer clients have training samples than are drawn.
-    """
+    """Checks that cohorts can be drawn by samples."""
     present = int(np.count_nonzero(samples))
     if sampling == BY_SAMPLES and present < size:
         reason = f"only {present} clients have training samples, of which {size} are to be drawn"

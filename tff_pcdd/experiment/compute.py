@@ -58,11 +58,7 @@ class ComputeOptions:
         check_options(self)
 
     def compilation(self, input_spec: data.InputSpec) -> str:
-        """What XLA compiles: "off", "step" or "client".
-
-        Raises:
-            SettingError: `compile` is "client", and the inputs do not permit that.
-        """
+        """What XLA compiles: "off", "step" or "client"."""
         if self.compile not in ("auto", "client"):
             return self.compile
         reason = transforms.not_compiled(input_spec)

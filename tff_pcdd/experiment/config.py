@@ -79,11 +79,7 @@ def _calibration_of(method: methods.Method | type[methods.Method]) -> dict[str, 
 
 
 def implied(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The flat settings that earlier versions did not have, with the values that they imply.
-
-    Args:
-        settings: flat settings, of which the method matters.
-    """
+    """The flat settings that earlier versions did not have, with the values that they imply."""
     name, known = settings.get("algorithm"), methods.registry.classes()
     own = _calibration_of(known[name]) if isinstance(name, str) and name in known else {}
     described = describe(ExperimentConfig)
@@ -243,11 +239,7 @@ class EvaluationConfig:
 
 
 def check_is_config(value: Any) -> None:
-    """Refuses what is no configuration, such as the name of a method.
-
-    Raises:
-        SettingError: it is none.
-    """
+    """Refuses what is no configuration, such as the name of a method."""
     if not isinstance(value, ExperimentConfig):
         reason = 'must be an ExperimentConfig: ExperimentConfig.from_settings(algorithm="fedavg")'
         raise SettingError("config", value, reason)
@@ -458,10 +450,6 @@ class ExperimentConfig:
     def check_features(self, feature_dim: int, num_classes: int) -> None:
         """Checks that the backbone has enough features for the method's classifier.
 
-        Args:
-            feature_dim: number of features, after the projection.
-            num_classes: number of classes, C.
-
         Raises:
             SettingError: there are too few; names a projection width that suffices.
         """
@@ -476,11 +464,7 @@ class ExperimentConfig:
             )
 
     def check_inputs(self, spec: InputSpec) -> None:
-        """Checks that the method can train on such inputs.
-
-        Raises:
-            SettingError: it needs images.
-        """
+        """Checks that the method can train on such inputs."""
         if self.method.needs_images and spec.kind not in (IMAGE, IMAGE_FILE):
             raise SettingError(
                 "algorithm",

@@ -37,10 +37,7 @@ class Due(NamedTuple):
 class EvaluationSchedule:
     """What is evaluated after each round, apart from the last one, after which everything is.
 
-    Args:
-        config: the settings of the experiment.
-        federation: the clients and their samples.
-        personal_epochs: local epochs between the two evaluations of a personal model.
+    `personal_epochs` are the local epochs between the two evaluations of a personal model.
     """
 
     def __init__(self, config: ExperimentConfig, federation: data.Federation, personal_epochs: int):

@@ -25,11 +25,7 @@ Row = dict[str, Any]
 
 
 def check_metric_names(method: Method, metrics: Sequence[Metric]) -> None:
-    """Refuses a method whose own metrics have the names of other columns.
-
-    Raises:
-        SettingError: a name is taken, or occurs twice.
-    """
+    """Refuses a method whose own metrics have the names of other columns."""
     names, others = method.metric_names, accuracies.metric_columns(metrics)
     if reason := measures.check_names(names, others):
         reason = f"its metric_names contain {reason}; rename it"
@@ -70,9 +66,7 @@ class History:
     def of(cls, simulation: Simulation, further: Iterable[str] = ()) -> History:
         """An empty history with all columns that a run can fill, in the order of metrics.csv.
 
-        Args:
-            simulation: what is measured.
-            further: the columns of diagnostics and callbacks.
+        `further` are the columns of diagnostics and callbacks.
         """
         config = simulation.config
         of_accuracies = accuracies.columns(

@@ -41,10 +41,6 @@ class InitialWeights:
     def fitting(self, spec: TrainingSpec, num_clients: int) -> InitialWeights:
         """The same weights, without states of clients if the method keeps no variables there.
 
-        Args:
-            spec: what is trained from these weights.
-            num_clients: number of clients.
-
         Raises:
             SettingError: the network or a client's personal part has other variables, or there are
                 more clients.
@@ -69,12 +65,7 @@ class InitialWeights:
         return dataclasses.replace(self, clients=clients)
 
     def in_place_of(self, state: ServerState, method: Method) -> ServerState:
-        """The server's first state with these weights.
-
-        Args:
-            state: the state with weights that were drawn.
-            method: the method, with its head calibration.
-        """
+        """The server's first state with these weights."""
         weights = [(name, [*self.weights.get(name, ())]) for name in state.weights]
         own = state.server
         if isinstance(method, Calibrated) and self.trained:

@@ -39,9 +39,6 @@ class ModelEvaluation:
     """Evaluates the models of a simulation in its current state.
 
     What the models predict is kept until the next round, so that nothing is computed twice.
-
-    Args:
-        simulation: the simulation.
     """
 
     def __init__(self, simulation: Simulation):

@@ -68,11 +68,7 @@ class Refusals:
         return SettingError(first.setting, first.value, "; ".join(texts))
 
     def check(self) -> None:
-        """Raises the error, if there is one.
-
-        Raises:
-            SettingError: a method has been refused.
-        """
+        """Raises the error, if there is one."""
         if (error := self.error()) is not None:
             raise error
 
@@ -83,14 +79,6 @@ def for_all(
     """Applies a function to runs, but to no further run of a method that has been refused.
 
     Those are most likely refused for the same reason.
-
-    Args:
-        action: the function, which may raise a SettingError.
-        runs: the runs.
-        method: the name of the method of a run.
-
-    Returns:
-        What the function returned for each run.
 
     Raises:
         SettingError: as the function; names all methods that are refused.

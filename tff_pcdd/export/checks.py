@@ -62,22 +62,14 @@ def check_options(config: ExperimentConfig, options: ExportOptions) -> None:
 
 
 def check_temperature(options: ExportOptions, *, has_held_out: bool) -> None:
-    """Checks that there are samples to which a temperature can be fitted.
-
-    Raises:
-        SettingError: the run held no samples out.
-    """
+    """Checks that there are samples to which a temperature can be fitted."""
     if options.temperature == "fitted" and not has_held_out:
         reason = "the run held no samples out; train with `validation_fraction`, such as 0.2"
         raise SettingError("temperature", options.temperature, reason)
 
 
 def choose_clients(client_ids: Sequence[str], wanted: str) -> dict[int, str]:
-    """The ids of the clients that are chosen by their ids or slugs, by client number.
-
-    Raises:
-        SettingError: a client is unknown.
-    """
+    """The ids of the clients that are chosen by their ids or slugs, by client number."""
     known = dict(enumerate(client_ids))
     if wanted in ("all", "none"):
         return known if wanted == "all" else {}

@@ -139,10 +139,6 @@ def read(directory: Path) -> list[Column] | None:
 
 
 def write(spec: InputSpec, directory: Path) -> None:
-    """Writes columns.json.
-
-    Raises:
-        WriteError: it cannot be written.
-    """
+    """Writes columns.json."""
     text = json.dumps({"columns": described(spec)}, indent=2, ensure_ascii=False)
     files.write_text(directory / FILE, text + "\n")

@@ -156,15 +156,7 @@ def iter_export(
 
 
 def _check_usable(run: Run, *, newest: bool) -> None:
-    """Refuses the model of a diverged run; earlier rounds can be exported if they were usable.
-
-    Args:
-        run: the restored run.
-        newest: whether its newest checkpoint was restored.
-
-    Raises:
-        DataError: the run has diverged.
-    """
+    """Refuses what has diverged, the restored round or, if that is the `newest`, the run."""
     summary = read_summary(run.directory) or {}
     if run.simulation.nonfinite.diverged or (newest and summary.get("diverged")):
         raise DataError(
@@ -174,11 +166,7 @@ def _check_usable(run: Run, *, newest: bool) -> None:
 
 
 def _check_lite(run: Run, options: ExportOptions) -> None:
-    """Checks that TensorFlow Lite can compute with the numbers of all columns.
-
-    Raises:
-        SettingError: float32 would round those of a column before their mean is subtracted.
-    """
+    """Checks that TensorFlow Lite can compute with the numbers of all columns."""
     for column in run.simulation.spec.input_spec.columns or ():
         if column.offset and "tflite" in options.formats():
             reason = (

@@ -52,14 +52,10 @@ def raw_examples(x: np.ndarray, spec: InputSpec) -> np.ndarray:
 
 
 def model_inputs(raw: tf.Tensor, spec: InputSpec) -> tf.Tensor:
-    """A batch of inputs, checked, and as the network takes it.
+    """A batch of inputs as `raw_spec` describes, checked, and as the network takes it.
 
     What has another shape would be broadcast, such as a grey image to a model of color images, or
     end the process in the middle of a graph.
-
-    Args:
-        raw: what a caller of an exported model passes, as described by `raw_spec`.
-        spec: specification of the stored inputs.
 
     Returns:
         Normalized inputs, [batch, *spec.shape], with the shape and the values of `raw` checked when

@@ -23,9 +23,6 @@ def write(model: TrainedModel, directory: Path) -> None:
     """Writes a Keras model, as `build` makes it.
 
     If the network contains layers of this package, run `import tff_pcdd.layers` before loading it.
-
-    Raises:
-        WriteError: the file cannot be written.
     """
     keras_model = build(model)
     with files.writing(directory / FILE):

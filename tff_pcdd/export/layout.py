@@ -216,11 +216,7 @@ class ExportDirectory:
     def write_models_config(self, clients: Mapping[str, str] | None = None) -> None:
         """Writes the list of all SavedModels in the directory, including earlier exports.
 
-        Args:
-            clients: the id of the client of each folder of personal models.
-
-        Raises:
-            WriteError: it cannot be written.
+        `clients` are the ids of the clients by the folder of their models.
         """
         found = {path.parent.parent for path in self._root.glob("**/[0-9]*/saved_model.pb")}
         folders = sorted(path.relative_to(self._root).as_posix() for path in found)
@@ -289,11 +285,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _sync(directory: Path) -> None:
-    """Waits until all files below a directory are on the disk, such as those of a library.
-
-    Raises:
-        WriteError: a file cannot be written.
-    """
+    """Waits until all files below a directory are on the disk, such as those of a library."""
     with files.writing(directory):
         for folder, _, names in os.walk(directory):
             for name in names:

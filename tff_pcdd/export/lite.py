@@ -45,9 +45,6 @@ def write(model: TrainedModel, directory: Path, calibration: np.ndarray) -> list
 
     Returns:
         The file names of the models.
-
-    Raises:
-        WriteError: a file cannot be written.
     """
     written = [FLOAT]
     _write(directory / FLOAT, _converter(model).convert())

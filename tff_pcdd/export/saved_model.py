@@ -41,16 +41,7 @@ def write(
     directory: Path,
     ranges: Mapping[str, tuple[np.float32, np.float32]] | None = None,
 ) -> None:
-    """Writes the model to a directory.
-
-    Args:
-        model: the model.
-        directory: the directory, created if it does not exist.
-        ranges: those of the columns of a table, from `columns.ranges`.
-
-    Raises:
-        WriteError: a file cannot be written.
-    """
+    """Writes the model to a directory; `ranges` are from `columns.ranges`, for a table."""
     module = tf.Module()
     # Only variables are tracked. Keras layers would be saved too, and be required for loading.
     module.model_variables = model.network.variables

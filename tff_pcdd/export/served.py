@@ -29,9 +29,6 @@ Answers = dict[str, np.ndarray]
 class ServedModel:
     """A SavedModel that `tasks.export` has written.
 
-    Args:
-        directory: the directory of a version.
-
     Attributes:
         class_names: the names of the classes, in their order.
 
@@ -87,11 +84,7 @@ class ServedModel:
 
 
 def _arrays(answers: Mapping[str, tf.Tensor]) -> Answers:
-    """The outputs of a signature.
-
-    Raises:
-        DataError: they are not finite.
-    """
+    """The outputs of a signature, which have to be finite."""
     found = {name: values.numpy() for name, values in answers.items()}
     if not np.isfinite(found["probabilities"]).all():
         raise DataError("the answers of the model are not finite; its training has diverged")

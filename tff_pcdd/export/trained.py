@@ -60,11 +60,7 @@ class TrainedModel:
         return answers
 
     def check_weights(self) -> None:
-        """Checks the variables of the network.
-
-        Raises:
-            DataError: one of them is NaN or infinite.
-        """
+        """Refuses a network of which a variable is NaN or infinite."""
         if not all_finite(self.network.variables):
             raise DataError("weights of the model are NaN or infinite")
 

@@ -39,15 +39,10 @@ def pad_to_bucket(values: tf.Tensor, batch_size: int) -> tf.Tensor:
 
 
 def eval_batches(x: np.ndarray, other: np.ndarray, spec: TrainingSpec) -> Iterator[tf.Tensor]:
-    """Batches of inputs, normalized but not augmented, outside of graphs.
+    """Batches of inputs [n, ...] as stored, normalized but not augmented, outside of graphs.
 
-    Without any, there is a batch of another input: its result says what results are like, and
-    convolutions refuse empty batches.
-
-    Args:
-        x: inputs [n, ...] as stored; the first n results are theirs.
-        other: at least one other input.
-        spec: gives the normalization and `eval_batch_size`.
+    Without any, there is a batch of another input, of `other`: its result says what results are
+    like, and convolutions refuse empty batches. The first n results are those of the inputs.
     """
     given, size = x if len(x) else other[:1], spec.eval_batch_size
     for start in range(0, len(given), size):

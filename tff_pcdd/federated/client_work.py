@@ -25,9 +25,6 @@ from tff_pcdd.methods.records import Client
 class ClientWork:
     """Local training of one client at a time.
 
-    Args:
-        spec: what is computed in a round.
-
     Attributes:
         update: `update(message, state, data)`, a `tf.function`; see `_update`.
         head_sums: a `tf.function` with the same arguments: what a client sends for a head
@@ -52,11 +49,6 @@ class ClientWork:
         self, message: Message, state: ClientState, data: ClientData
     ) -> OrderedDict[str, Any]:
         """Trains a client for one round.
-
-        Args:
-            message: from the server.
-            state: the client's state.
-            data: its samples.
 
         Returns:
             An ordered dict:

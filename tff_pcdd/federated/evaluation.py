@@ -35,9 +35,6 @@ from tff_pcdd.methods.records import Client
 class PersonalEvaluation:
     """Evaluation of one client's personal model at a time.
 
-    Args:
-        spec: what is computed in a round.
-
     Attributes:
         evaluate, evaluate_before: `tf.function`s of (message, state, data); see `_evaluate` and
             `_evaluate_before`.
@@ -205,9 +202,6 @@ class PersonalEvaluation:
 
 class GlobalEvaluation:
     """Evaluation of the global model.
-
-    Args:
-        spec: what is computed in a round.
 
     Attributes:
         evaluate: `evaluate(weights, examples)`, a `tf.function`; see `_evaluate`.

@@ -45,9 +45,7 @@ def build_head_sums(process: FederatedProcess) -> tff.Computation:
 class Adopted:
     """The states of a method with a head calibration, made from those of the method alone.
 
-    Args:
-        spec: what the method computes with the calibration.
-        plain: what it computes without it.
+    `spec` is what the method computes with the calibration, `plain` what it computes without it.
     """
 
     def __init__(self, spec: TrainingSpec, plain: TrainingSpec):
@@ -56,12 +54,7 @@ class Adopted:
         self._here, self._kept_here = _places(spec, self._method.piece_of)
 
     def server(self, initial: ServerState, trained: ServerState) -> ServerState:
-        """The server's state, with two equal models.
-
-        Args:
-            initial: the state before the first round, with the calibration.
-            trained: the state without it.
-        """
+        """The server's state with two equal models, from the state without the calibration."""
         values = {
             place: value
             for group, places in self._there.items()
@@ -81,12 +74,7 @@ class Adopted:
         return trained._replace(personal=[values[place] for place in self._kept_here])
 
     def calibrated(self, state: ServerState, sums: Mapping[str, Any]) -> ServerState:
-        """The state with a re-trained head.
-
-        Args:
-            state: the state without one.
-            sums: the sum of what all clients send.
-        """
+        """The state with a re-trained head."""
 
         @tf.function(autograph=False)
         def retrain(weights: Sequence[tf.Tensor], server, sums):

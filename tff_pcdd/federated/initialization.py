@@ -36,12 +36,7 @@ class FirstValues:
         self._initial[id(variable.handle)] = variable, initial_value
 
     def assign(self, parts: Mapping[str, tf.keras.layers.Layer], seed: int) -> None:
-        """Sets all variables of a network to their initial values.
-
-        Args:
-            parts: the network's pieces by name.
-            seed: the network's seed.
-        """
+        """Sets all variables of a network to their initial values."""
         for name, part in parts.items():
             for number, variable in enumerate(part.weights):
                 entropy = [seed, zlib.crc32(name.encode()), number]

@@ -35,10 +35,7 @@ def moved_by(phases: Iterable[Phase]) -> list[tf.Variable]:
 class LocalTraining:
     """Loads a client and trains its network. To be called inside a `tf.function`.
 
-    Args:
-        spec: what is computed in a round.
-        net: the network that is trained.
-        variables: all variables that training may move; each gets accumulators.
+    `variables` are all that training may move; each of them gets accumulators.
     """
 
     def __init__(self, spec: TrainingSpec, net: Network, variables: Sequence[tf.Variable]) -> None:

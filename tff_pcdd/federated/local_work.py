@@ -37,11 +37,7 @@ _PARTS = 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class LocalWork:
-    """How much of the local epochs the clients of a round do; by default all of them.
-
-    Raises:
-        SettingError: a setting is out of bounds.
-    """
+    """How much of the local epochs the clients of a round do; by default all of them."""
 
     heading: ClassVar[str] = "Training"
 
@@ -96,11 +92,7 @@ class LocalWork:
         return Draws(epochs, parts, local_epochs)
 
     def drops_out(self, seed: Any) -> bool:
-        """Whether a client drops out of a round.
-
-        Args:
-            seed: the client's seed of the round, int32 [2].
-        """
+        """Whether the client with this seed of the round, int32 [2], drops out of it."""
         if not self.dropped_share:
             return False
         return float(tf.random.stateless_uniform([], _key(seed, 3))) < self.dropped_share
@@ -124,10 +116,6 @@ class Draws(NamedTuple):
 
         Every phase is shortened by the same factor, and rounded up: a client that did only the
         first phases would send no change of what the others train.
-
-        Args:
-            phases: the phases, as planned.
-            steps_per_epoch: int32 scalar.
 
         Returns:
             An int32 scalar for each phase.

@@ -176,12 +176,7 @@ def build_process(
 
 
 class _Aggregation(NamedTuple):
-    """How the clients' changes are combined; None if clients send no such values.
-
-    Attributes:
-        update: of the trainable variables, by the aggregator.
-        statistics: of the statistics, by a mean.
-    """
+    """How the clients' changes are combined; None if clients send no such values."""
 
     update: tff.templates.AggregationProcess | None
     statistics: tff.templates.AggregationProcess | None

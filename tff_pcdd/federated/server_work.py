@@ -27,9 +27,6 @@ _SERVER_DRAWS = 1 << 21
 class ServerWork:
     """The server's step between two broadcasts.
 
-    Args:
-        spec: what is computed in a round.
-
     Attributes:
         step: `step(state, change, sums, cohort_size)`, a `tf.function`; see `_step`.
     """
@@ -52,13 +49,7 @@ class ServerWork:
         sums: Mapping[str, Any],
         cohort_size: tf.Tensor,
     ) -> tuple[OrderedDict[str, Any], OrderedDict[str, Any]]:
-        """Updates the server with what the cohort sent.
-
-        Args:
-            state: the server's state.
-            change: the aggregate of the clients' `WeightsChange`.
-            sums: the sum of the clients' `sums`.
-            cohort_size: float32 scalar, number of clients that were not excluded.
+        """Updates the server with the cohort's mean `WeightsChange` and the sums of its `sums`.
 
         Returns:
             The new weights and the server's new own tensors.
@@ -98,10 +89,6 @@ class ServerWork:
 
 def accept_if_finite(new: Any, old: Any) -> tuple[Any, tf.Tensor]:
     """Prevents a step of the server from making its state unusable.
-
-    Args:
-        new: the state after the step, a nested structure.
-        old: the state before the step, with equal tensors.
 
     Returns:
         The state after the step if it is finite, else the one before; and which of them it is, a

@@ -39,12 +39,7 @@ def own_tensors(method: Method, hook: str, *arguments: Any) -> OrderedDict[str, 
 
 
 def make_message(method: Method, state: ServerState) -> Message:
-    """What the server sends to the clients, for a training round and for a personal evaluation.
-
-    Args:
-        method: the federated method.
-        state: the server's state.
-    """
+    """What the server sends to the clients, for a training round and for a personal evaluation."""
     return Message(
         weights=state.weights,
         server=ordered(method.broadcast(without_optimizer(state.server))),

@@ -17,13 +17,7 @@ T = TypeVar("T")
 def function(
     python_function: Callable[..., Any], net: Network, **options: Any
 ) -> tf.types.experimental.GenericFunction:
-    """A `tf.function`, translated by AutoGraph only where the network needs it.
-
-    Args:
-        python_function: what is traced.
-        net: the network that it calls.
-        **options: other options of `tf.function`.
-    """
+    """A `tf.function`, translated by AutoGraph only where the network needs it."""
     return tf.function(python_function, autograph=net.autograph, **options)
 
 

@@ -69,12 +69,7 @@ class TrainingSpec:
         object.__setattr__(self, "method", compose(self.method, self.head_calibration))
 
     def scheduled(self, learning_rate: float, round_number: tf.Tensor) -> float | tf.Tensor:
-        """A step size in a round: the same number if the schedule is constant.
-
-        Args:
-            learning_rate: the step size without a schedule.
-            round_number: int32 scalar, 0 for the first round.
-        """
+        """A step size in a round: the same number if the schedule is constant."""
         factor = self.schedule.factor(round_number, self.num_rounds)
         return learning_rate if factor is None else learning_rate * factor
 

@@ -407,12 +407,7 @@ class Calibrated:
     def calibrated_server(
         self, initial: Mapping[str, Any], trained: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The server's own tensors before the calibration.
-
-        Args:
-            initial: those before the first round.
-            trained: those of the method without the calibration.
-        """
+        """The server's own tensors before the calibration, from the first ones and the method's."""
         return self.given_weights({**initial, **self._named(trained)})
 
     def calibrate(
@@ -421,12 +416,9 @@ class Calibrated:
         server: Mapping[str, Any],
         sums: Mapping[str, tf.Tensor],
     ) -> tuple[list[tf.Tensor], dict[str, Any]]:
-        """Re-trains the head, and leaves everything else as it is.
+        """Re-trains the head with the sum of all clients' `head_sums`; all else stays as it is.
 
-        Args:
-            weights: the shared trainable variables; the copies equal the method's own.
-            server: the server's own tensors.
-            sums: the sum of all clients' `head_sums`.
+        The copies among the shared trainable variables equal the method's own.
         """
         copies, own = self._split(weights)
         retrained, state = self.calibration.retrain(
@@ -444,12 +436,7 @@ class Calibrated:
     def both_models(
         self, net: Network, server: Mapping[str, Any]
     ) -> list[tuple[tf.Variable, tf.Variable]]:
-        """Pairs of a variable of the global model and the method's own, if clients train another.
-
-        Args:
-            net: the network.
-            server: the server's own tensors.
-        """
+        """Pairs of a variable of the global model and the method's own, if clients train another."""
         return net.copies(self._prefix) if self._delayed and server["trained"] else []
 
     # The resulting models.

@@ -171,12 +171,7 @@ def moments(
 
 
 def square_roots(means: tf.Tensor, covariances: tf.Tensor) -> tf.Tensor:
-    """Symmetric R [C, d, d] with R·R = covariance; variances that are rounding errors become 0.
-
-    Args:
-        means: [C, d].
-        covariances: [C, d, d].
-    """
+    """Symmetric R [C, d, d] with R·R = covariance; variances that are rounding errors become 0."""
     covariances = tf.cast(covariances, tf.float64)
     # Small matrices, for which GPUs take longer than processors.
     with tf.device("/device:CPU:0"):

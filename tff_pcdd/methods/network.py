@@ -271,9 +271,7 @@ def moves(change: Iterable[tf.Tensor]) -> tf.Tensor:
 def linear_head(task: TaskSpec, feature_dim: int | None = None) -> tf.keras.layers.Dense:
     """A linear classifier of features [batch, d]; weights uniform in ±1/sqrt(d), bias 0.
 
-    Args:
-        task: gives the number of classes.
-        feature_dim: d, if it is not that of the backbone.
+    d is that of the backbone by default.
     """
     uniform = tf.keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
     head = tf.keras.layers.Dense(task.num_classes, kernel_initializer=uniform, dtype="float32")

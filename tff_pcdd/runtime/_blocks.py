@@ -123,11 +123,8 @@ def sums_in(block: tff.framework.ComputationBuildingBlock) -> list[str]:
 def computation(parameter, type_spec, values, results) -> tff.framework.ConcreteComputation:
     """The computation `parameter → results`; unused `values` are removed.
 
-    Args:
-        parameter: name of the parameter.
-        type_spec: type of the parameter.
-        values: local values, (name, expression) pairs; each may refer to earlier ones.
-        results: an expression, or a nested list of expressions.
+    The values are (name, expression) pairs, of which each may refer to earlier ones. The results
+    are an expression, or a nested list of expressions.
     """
 
     def struct(expression):

@@ -17,11 +17,7 @@ _COMPUTATIONS_KEPT = 64
 
 
 class Computations(Generic[T]):
-    """A cache of what is made from computations.
-
-    Args:
-        make: translates a computation.
-    """
+    """A cache of what is made from computations."""
 
     def __init__(self, make: Callable[[tff.framework.ConcreteComputation], T]):
         self._make = make
@@ -51,12 +47,7 @@ class Computations(Generic[T]):
 def translate(
     computation: tff.framework.ConcreteComputation, on_host: bool
 ) -> _interpreter.Evaluate:
-    """Translates a computation for the in-process runtime.
-
-    Args:
-        computation: the computation.
-        on_host: whether it only runs on the CPU.
-    """
+    """Translates a computation for the in-process runtime, `on_host` if that has no GPU."""
     if on_host:
         # TFF's compiler would also optimize all graphs, which takes half of the time of a first
         # round and is done again when they are run.

@@ -96,9 +96,7 @@ class Graph:
     ) -> Sequence[tf.Tensor]:
         """Runs the graph, or adds it to the graph under construction (in `Dataset.map`).
 
-        Args:
-            parameters: tensors of the parameter.
-            cancel: cancels the run, which then raises `tf.errors.CancelledError`.
+        If `cancel` is cancelled meanwhile, it raises `tf.errors.CancelledError`.
         """
         if not self._num_results:
             return []

@@ -217,8 +217,5 @@ def variable_without_value(**options: Any) -> tf.Variable:
 
     It is assigned before it is read. Three quarters of the operations that a variable adds to a
     graph are saved.
-
-    Args:
-        **options: name, shape, dtype, and what else `tf.Variable` knows, but for the value.
     """
     return resource_variable_ops.UninitializedVariable(**options)

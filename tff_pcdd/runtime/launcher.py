@@ -63,11 +63,7 @@ def command(
 
 
 def _enter() -> None:
-    """Moves this process into a new network namespace and switches on its loopback interface.
-
-    Raises:
-        OSError: the kernel does not allow it.
-    """
+    """Moves this process into a new network namespace and switches on its loopback interface."""
     libc = ctypes.CDLL(None, use_errno=True)
     # Users other than root may have a network namespace only within a user namespace of their own.
     # In some containers only root without a new user namespace may.

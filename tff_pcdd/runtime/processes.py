@@ -25,11 +25,7 @@ def children(pid: int) -> list[int]:
 
 
 def describe_end(code: int) -> str:
-    """How a process ended, as the end of a sentence.
-
-    Args:
-        code: its return code, as `subprocess` gives it.
-    """
+    """How a process with a return code of `subprocess` ended, as the end of a sentence."""
     if code < 0:
         return f"was terminated by signal {-code} ({signal.strsignal(-code)})"
     return f"exited with status {code}"

@@ -132,11 +132,7 @@ class ExecutorFactory(tff.framework.ExecutorFactory):
 
 
 class LocalWorkerContext(tff.framework.SyncExecutionContext):
-    """An execution context that owns a local worker; `close` ends the worker.
-
-    Attributes:
-        worker: the `WorkerProcess`.
-    """
+    """An execution context that owns a local worker; `close` ends the worker."""
 
     def __init__(self, worker: WorkerProcess, channel: grpc.Channel):
         self.worker = worker

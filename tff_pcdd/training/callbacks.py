@@ -138,10 +138,6 @@ class SaveCheckpoints(Callback):
     """Saves a checkpoint every few rounds, after the last one, and after each new best one.
 
     The best of the rounds that have a checkpoint is kept beside the newest ones; see `best_round`.
-
-    Args:
-        manager: writes the checkpoints.
-        every: rounds between two checkpoints.
     """
 
     def __init__(self, manager: CheckpointManager, every: int):
@@ -177,9 +173,6 @@ class EarlyStopping(Callback):
 
     After the decision there is one more round, which is evaluated in full like the last round of
     any run. The decision depends on the history alone, so a resumed run stops in the same round.
-
-    Args:
-        patience: number of evaluations without improvement after which the run stops.
     """
 
     def __init__(self, patience: int):

@@ -57,12 +57,7 @@ class Checkpoint:
 
 
 class _Arrays(NamedTuple):
-    """What the npz file of a checkpoint contains.
-
-    Attributes:
-        server: the server's state.
-        clients: the states of clients by their numbers; empty if the store keeps them elsewhere.
-    """
+    """What the npz file of a checkpoint contains; no clients if the store keeps them elsewhere."""
 
     server: Any
     clients: Mapping[int, Any]
@@ -110,13 +105,7 @@ class CheckpointManager:
     def save(
         self, checkpoint: Checkpoint, store: ClientStateStore, best: int | None = None
     ) -> None:
-        """Saves the state after a round, and deletes all but the newest `keep` checkpoints.
-
-        Args:
-            checkpoint: the state.
-            store: has the clients' states.
-            best: the round of a further checkpoint that is kept.
-        """
+        """Saves the state after a round; deletes all but the newest `keep` of them and `best`."""
         files.make_directory(self._directory)
         clients, states = store.snapshot()
         numbers = map(int, clients) if store.inline else ()

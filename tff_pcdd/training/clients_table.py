@@ -76,18 +76,13 @@ def of(simulation: Simulation) -> list[Row]:
 def rows(federation: data.Federation, answers: Answers, *, diverged: bool = False) -> list[Row]:
     """What the models of a run have reached at each client.
 
-    Args:
-        federation: the clients and their samples.
-        answers: what the models predict.
-        diverged: whether the run has diverged, so that every row has a warning.
-
     Returns:
         For each client, in the federation's order, a row with the columns `COLUMNS`. Accuracies are
         in percent on the client's own test samples, and None if it has none: `ga` of the global
         model (None if there is none), the others of the personal model, `before` the local epochs
         or after them, `masked` if only classes of the client's training data can be predicted,
         `balanced` as mean over classes. `over_global` is `pa` − `ga` in percentage points;
-        `over_local` is None, see `with_local`.
+        `over_local` is None, see `with_local`. If the run has diverged, every row has a warning.
     """
     counts, total = answers.counts, answers.counts["total"]
     trained = federation.class_counts().sum(axis=1)
@@ -152,11 +147,6 @@ def csv_text(
     found: Sequence[Row], federation: data.Federation, counts: Mapping[str, np.ndarray]
 ) -> str:
     """The text of clients.csv.
-
-    Args:
-        found: the rows.
-        federation: the clients, and the names of the classes.
-        counts: as `Answers.counts`.
 
     Returns:
         `COLUMNS`, and for each class NAME `train_NAME`, its training samples at the client, then
@@ -254,13 +244,7 @@ training alone (known in comparisons). Samples and recall of each class are in c
 
 
 def page(found: Sequence[Row], title: str, notes: Sequence[str] = ()) -> str:
-    """The text of clients.md: a table of the clients, the one with the lowest accuracy first.
-
-    Args:
-        found: the rows.
-        title: the heading.
-        notes: sentences above the table.
-    """
+    """The text of clients.md: a table of the clients, the one with the lowest accuracy first."""
     columns = [name for name in _SHOWN if any(row[name] is not None for row in found)]
     ordered = sorted(found, key=lambda row: (row["pa"] is None, row["pa"] or 0.0))
     lines = [f"# {tables.escape(title)}", "", _EXPLANATION, ""]

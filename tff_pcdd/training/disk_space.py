@@ -17,14 +17,8 @@ from tff_pcdd.training.run_options import RunOptions
 def check(simulation: Simulation, options: RunOptions, folders: Sequence[Path]) -> None:
     """Checks that there is enough space for the checkpoints of a run.
 
-    Args:
-        simulation: its computations.
-        options: how many checkpoints are kept, and where the client states are.
-        folders: the folders of the checkpoints and of the client states. What they already contain
-            will be deleted or needs no further space.
-
-    Raises:
-        SettingError: there is less space.
+    What the folders of checkpoints and client states already contain will be deleted or needs no
+    further space.
     """
     process = simulation.process
     needed = most_bytes(

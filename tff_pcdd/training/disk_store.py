@@ -35,10 +35,6 @@ class DiskStore(ClientStateStore):
     Memory grows by some hundred bytes with each client that takes part. No file that a checkpoint
     needs is overwritten, so a run that is killed in the middle of a round still has the states of
     its last checkpoint. A file is compared with its checksum whenever it is read.
-
-    Args:
-        initial: computes the initial state of a client from its number.
-        directory: the directory of the files; created when it is first needed.
     """
 
     inline = False
@@ -132,11 +128,7 @@ class DiskStore(ClientStateStore):
         self._find_superseded()
 
     def _read_list(self, version: int, checksum: str | None = None) -> dict[str, str]:
-        """The checksums of a round's states, by client.
-
-        Raises:
-            DamagedFileError: the list is missing or damaged.
-        """
+        """The checksums of a round's states, by client."""
         path = self._folder(version) / _LIST
         manifests.check_file(path, self._lists[version] if checksum is None else checksum)
         try:

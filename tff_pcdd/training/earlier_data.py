@@ -33,10 +33,6 @@ def warn_of_results(directory: Path, config: ExperimentConfig) -> None:
     """Warns of data that have changed since a run was trained that is not computed again.
 
     A study has many such runs: the same change is said once.
-
-    Args:
-        directory: the directory of the run.
-        config: the settings of the run.
     """
     source = config.data.source
     found = read_files.listing(source)

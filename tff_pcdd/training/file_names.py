@@ -20,8 +20,7 @@ FAILURES = "failures.txt"
 def answer_files(*, predictions: bool) -> tuple[str, ...]:
     """The files of a finished run that are computed from its models' answers.
 
-    Args:
-        predictions: include those that are written on request.
+    With `predictions`, those that are written on request are among them.
     """
     on_request = (PREDICTIONS, CALIBRATION) if predictions else ()
     return (CLIENTS, CLIENTS_TABLE, CONFUSION, *on_request)

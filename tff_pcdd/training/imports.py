@@ -34,11 +34,7 @@ def digests(names: Iterable[str]) -> dict[str, str]:
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """Checks the entry of config.json.
-
-    Raises:
-        SettingError: it does not hold modules with their hashes.
-    """
+    """Checks the entry of config.json."""
     known = recorded(settings)
     if KEY in settings and (not known or known != settings[KEY]):
         reason = "must be names of modules, each with the hash of its file"
@@ -69,12 +65,7 @@ def missing(directory: Path) -> list[str]:
 
 
 def warn_of_changes(directory: Path, settings: Mapping[str, Any]) -> None:
-    """Warns of modules that are not imported, or have changed since the run was trained.
-
-    Args:
-        directory: the directory of the run.
-        settings: the contents of its config.json.
-    """
+    """Warns of modules that are not imported, or have changed since the run was trained."""
     for name, digest in recorded(settings).items():
         if name not in sys.modules:
             _logger.warning("%s was trained with import=%s; import it too", directory, name)
@@ -88,9 +79,6 @@ def warn_of_results(directory: Path) -> None:
     """Warns of modules that have changed since a run was trained that is not computed again.
 
     A study has many such runs: the same change is said once.
-
-    Args:
-        directory: the directory of the run.
     """
     for name, digest in recorded(_contents(directory / CONFIG)).items():
         change = name, digest, _digest(name) or ""

@@ -220,12 +220,7 @@ def checksum_of(path: Path) -> str | None:
 
 
 def newest_intact(directory: Path, settings: Mapping[str, Any]) -> Manifest | None:
-    """The newest intact manifest of a run, or None.
-
-    Args:
-        directory: the directory of the run.
-        settings: its flat settings, as in config.json; manifests of other runs are left out.
-    """
+    """The newest intact manifest of the run with the flat settings of a config.json; or None."""
     folder, digest = directory / CHECKPOINTS, settings_digest(settings)
     for number in reversed(rounds(folder)):
         try:

@@ -33,11 +33,7 @@ _WIDE = 8
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure as PNG, and creates the folder if necessary.
-
-    Raises:
-        WriteError: it cannot be written.
-    """
+    """Writes a figure as PNG, and creates the folder if necessary."""
     files.make_directory(path.parent)
     files.write_atomically(
         path, lambda file: figure.savefig(file, format="png", dpi=120, bbox_inches="tight")

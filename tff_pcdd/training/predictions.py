@@ -70,9 +70,6 @@ def write_predictions(run: Run) -> dict[str, dict[str, Any]]:
 
     Returns:
         For the global model and for all personal models together, the numbers of calibration.json.
-
-    Raises:
-        WriteError: a file cannot be written.
     """
     simulation = run.simulation
     globally, personal = global_logits(simulation), personal_logits(simulation)
@@ -243,18 +240,10 @@ _MAX_ENTRIES = 5_000_000
 
 
 def write_answers(run: Run, record: Manifest | None, *, with_predictions: bool) -> dict[str, str]:
-    """Writes the files that are missing or damaged.
-
-    Args:
-        run: the run, after its last round.
-        record: the manifest of its newest checkpoint.
-        with_predictions: whether to write what is written on request, too.
+    """Writes the files that are missing or damaged, on request `with_predictions`.
 
     Returns:
         The checksums of all files of the models' answers, by name.
-
-    Raises:
-        WriteError: a file cannot be written.
     """
     directory = run.directory
     checksums = {} if record is None else dict(record.answers)

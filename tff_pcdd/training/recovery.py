@@ -142,13 +142,7 @@ def warn_of_lost_checkpoint(directory: Path) -> None:
 
 
 def missing_answers(directory: Path, record: Manifest | None, *, predictions: bool) -> list[str]:
-    """The files of the models' answers that have to be computed, or computed again.
-
-    Args:
-        directory: the directory of the run.
-        record: the manifest of its newest checkpoint.
-        predictions: as for `answer_files`.
-    """
+    """The files of the models' answers that have to be computed, or computed again."""
     saved = {} if record is None else record.answers
     return [
         name

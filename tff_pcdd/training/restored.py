@@ -69,11 +69,7 @@ def restore_run(
 
 
 def _named_round(config: ExperimentConfig, record: Manifest | None, name: str) -> int | None:
-    """The number of the best round of a run, by its newest manifest; None without any.
-
-    Raises:
-        SettingError: the name is not "best", or there is no best round.
-    """
+    """The number of the best round of a run, by its newest manifest; None without any."""
     if name != BEST:
         raise SettingError("checkpoint_round", name, f"must be the number of a round, or {BEST}")
     if record is None:
@@ -86,12 +82,7 @@ def _named_round(config: ExperimentConfig, record: Manifest | None, name: str) -
 
 
 def warn_of_round(run: Run, round_number: int | str | None) -> None:
-    """Warns if the round of a restored run is not the one that its user may think it is.
-
-    Args:
-        run: the run.
-        round_number: the round that was asked for.
-    """
+    """Warns if the round of a restored run is not the one that its user may think it is."""
     warn_of_unfinished_run(run, round_number)
     warn_of_better_round(run, round_number)
 
@@ -99,11 +90,8 @@ def warn_of_round(run: Run, round_number: int | str | None) -> None:
 def warn_of_better_round(run: Run, round_number: int | str | None) -> None:
     """Warns if an earlier round of a restored run is better on held-out samples, and what to do.
 
-    Nothing is said of a difference that their number cannot show, by its interval of 95 %.
-
-    Args:
-        run: the run.
-        round_number: the round that was asked for; if there was one, nothing is said.
+    Nothing is said if a round was asked for, or of a difference that the number of held-out samples
+    cannot show, by its interval of 95 %.
     """
     best = best_round(run.config, run.history)
     if round_number is not None or best is None or run.simulation.nonfinite.diverged:
@@ -128,12 +116,7 @@ def warn_of_better_round(run: Run, round_number: int | str | None) -> None:
 
 
 def warn_of_unfinished_run(run: Run, round_number: int | str | None) -> None:
-    """Warns if a restored run has not finished.
-
-    Args:
-        run: the run.
-        round_number: the round that was asked for; if it is a number, nothing is said.
-    """
+    """Warns if a restored run has not finished, unless the number of a round was asked for."""
     if isinstance(round_number, int) or not is_unfinished(run.directory):
         return
     newest = manifests.rounds(run.directory / CHECKPOINTS, ["json"])[-1]

@@ -289,9 +289,6 @@ class Run:
 
         Returns:
             The summary, as in summary.json.
-
-        Raises:
-            WriteError: a result cannot be written.
         """
         files.make_directory(self.directory)
         write_config(self.directory, self.config, self._options.modules)
@@ -555,11 +552,7 @@ def _copied(callback: Callback) -> Callback:
 
 
 def _own_columns(callbacks: Sequence[Callback], config: ExperimentConfig) -> list[str]:
-    """The columns of callbacks.
-
-    Raises:
-        SettingError: another column has the name of one of them.
-    """
+    """The columns of callbacks."""
     others = [*config.method.metric_names, *metric_columns(config.evaluation.metrics)]
     names: list[str] = []
     for callback in callbacks:

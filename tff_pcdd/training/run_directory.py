@@ -114,12 +114,7 @@ def check_directory(
 def check_calibration(
     config: ExperimentConfig, calibrated: ExperimentConfig, output_dir: str | os.PathLike
 ) -> None:
-    """Checks a head calibration of a run; takes arguments of `post_hoc.calibrate_run`.
-
-    Raises:
-        SettingError: the run has a head calibration already, nothing would be re-trained, or the
-            directory exists or cannot be written to.
-    """
+    """Checks a head calibration of a run; takes arguments of `post_hoc.calibrate_run`."""
     name, directory = calibrated.head_calibration.name, Path(output_dir)
     if config.head_calibration.name != "none":
         reason = f"the run was trained with head_calibration={config.head_calibration.name}"
@@ -160,17 +155,11 @@ def is_being_deleted(directory: Path) -> bool:
 
 
 def delete_run(directory: Path, *, only_begun: bool) -> None:
-    """Deletes the run in a directory, and everything else in it.
+    """Deletes the run in a directory, which this process has locked, and everything else in it.
 
     If this is interrupted, either the run is still there as it was, or it is gone for all programs
-    and the next process that writes to the directory has to call this function again.
-
-    Args:
-        directory: the directory, which this process has locked.
-        only_begun: only delete a run whose deletion an earlier process has begun.
-
-    Raises:
-        WriteError: the directory cannot be changed.
+    and the next process that writes to the directory has to call this function again. With
+    `only_begun`, a run is deleted only if an earlier process has begun to.
     """
     config, marker = directory / CONFIG, directory / _OVERWRITTEN
     if not is_being_deleted(directory):
@@ -187,12 +176,7 @@ def delete_run(directory: Path, *, only_begun: bool) -> None:
 def check_entries(directory: Path, setting: str) -> None:
     """Checks that what has the name of a run's file is a file, and likewise for its folders.
 
-    Args:
-        directory: the directory of the run.
-        setting: the setting that names the directory, for the error.
-
-    Raises:
-        SettingError: something else has such a name.
+    The error names the directory by `setting`.
     """
     for names, fits, kind in (
         (_FILES, Path.is_file, "file"),
@@ -294,10 +278,6 @@ def read_config(
 
 def read_settings(directory: Path, setting: str) -> dict[str, Any]:
     """Reads config.json of a run, without checking whether its settings can be used.
-
-    Args:
-        directory: the directory of the run.
-        setting: the setting that names it, for errors.
 
     Raises:
         SettingError: there is no run, or the file is damaged.

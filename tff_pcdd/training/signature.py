@@ -50,12 +50,7 @@ def sign(directory: Path, paths: Mapping[str, str]) -> None:
 
 
 def is_signed(directory: Path, paths: Mapping[str, str]) -> bool:
-    """Whether this user has signed these paths in a run's directory.
-
-    Args:
-        directory: the directory of the run.
-        paths: all settings that are paths, by name.
-    """
+    """Whether this user has signed these paths, all of those in a run's settings."""
     secret = _secret(create=False)
     path = directory / FILE
     if secret is None:

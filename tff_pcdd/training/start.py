@@ -105,8 +105,7 @@ def run_experiment(
 def write_report(**directory: Path) -> None:
     """Writes report.html at the end of a run or a study, whose results are complete without it.
 
-    Args:
-        directory: `run_dir`, `comparison_dir` or `sweep_dir`.
+    The directory is given as `run_dir`, `comparison_dir` or `sweep_dir`.
     """
     _, failure = views.make("report_at_end", **directory)
     if failure:
@@ -122,9 +121,6 @@ def finished_result(
     pause_after: int | None = None,
 ) -> dict[str, Any] | None:
     """What `run_experiment` returns for a run in a directory; None if it has to compute something.
-
-    Args:
-        config, directory, options, overwrite, pause_after: as for `run_experiment`.
 
     Raises:
         SettingError: the directory contains something else, or another process is writing to it.

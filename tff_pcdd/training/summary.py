@@ -28,13 +28,7 @@ if TYPE_CHECKING:
 def summarize(
     simulation: Simulation, history: History, own: Collection[str] = ()
 ) -> dict[str, Any]:
-    """What summary.json contains.
-
-    Args:
-        simulation: the federation after the last round.
-        history: the measurements of all rounds.
-        own: the columns of callbacks.
-    """
+    """What summary.json contains, with the columns of callbacks in `own`."""
     config, process = simulation.config, simulation.process
     diverged = simulation.nonfinite.diverged
     return {
@@ -139,10 +133,6 @@ def best_round(config: ExperimentConfig, history: Iterable[Row]) -> int | None:
 
     Rounds that were lost do not count, but others of a run that has diverged later do.
 
-    Args:
-        config: the settings of the run.
-        history: the measurements of some rounds.
-
     Returns:
         The round; None without held-out samples, or without an evaluation on them.
     """
@@ -165,14 +155,7 @@ def _at_best_round(
 def find(
     directory: Path, settings: Mapping[str, Any], summary: Mapping[str, Any], history: History
 ) -> list[dict[str, Any]]:
-    """The findings of a run, as summary.json contains them.
-
-    Args:
-        directory: the directory of the run, with the files of its models' answers.
-        settings: its flat settings.
-        summary: the other contents of summary.json.
-        history: the measurements of all rounds.
-    """
+    """The findings of a run, as in summary.json; its files of the models' answers are there."""
     clients = [clients_table.Site.of(row) for row in clients_table.read(directory / CLIENTS)]
     # NumPy would not name a file that the disk does not return.
     content = files.read_bytes(directory / CONFUSION, 2**31)

@@ -100,11 +100,7 @@ class Tracker(Callback):
 
 
 def check(names: list[str], given: str) -> None:
-    """Checks the names of trackers.
-
-    Raises:
-        SettingError: a tracker is unknown or not installed.
-    """
+    """Checks the names of trackers."""
     for name in names:
         if name not in TRACKERS:
             reason = (
@@ -117,11 +113,7 @@ def check(names: list[str], given: str) -> None:
 
 
 def prepare(names: Iterable[str]) -> None:
-    """Prepares trackers for runs that several processes compute at the same time.
-
-    Raises:
-        SettingError: a tracker cannot be used.
-    """
+    """Prepares trackers for runs that several processes compute at the same time."""
     for name in names:
         tracker = create(name)
         with tracker._refused():

@@ -46,10 +46,6 @@ def check(runs: Iterable[tuple[ExperimentConfig, Path]], *, overwrite: bool) -> 
 
     A run that has a checkpoint of its own or has finished does not need them any more.
 
-    Args:
-        runs: the settings and the directory of each.
-        overwrite: whether earlier results are deleted.
-
     Raises:
         SettingError: a directory holds no run, no intact checkpoint, or is that of the run itself.
     """

@@ -41,10 +41,7 @@ class Aggregator(Component):
     def factory(
         self, cohort_size: int
     ) -> tff.aggregators.WeightedAggregationFactory | tff.aggregators.UnweightedAggregationFactory:
-        """TFF's aggregation factory.
-
-        Args:
-            cohort_size: expected number of clients in a round.
+        """TFF's aggregation factory, for the expected number of clients in a round.
 
         Raises:
             SettingError: the settings cannot be used with a cohort of this size.
@@ -77,10 +74,6 @@ class Aggregator(Component):
     def check(self, method: Method, upload: UploadSizes) -> None:
         """Refuses methods if this aggregator cannot aggregate all that their clients send.
 
-        Args:
-            method: the method.
-            upload: what its clients send.
-
         Raises:
             SettingError: clients send no change of the weights, or they send other tensors too.
         """
@@ -105,14 +98,7 @@ class Aggregator(Component):
             )
 
     def check_cohort(self, cohort_size: int) -> None:
-        """Refuses sizes of cohorts that the aggregator cannot be used with; by default none.
-
-        Args:
-            cohort_size: expected number of clients in a round.
-
-        Raises:
-            SettingError: the settings cannot be used with a cohort of this size.
-        """
+        """Refuses sizes of cohorts that the aggregator cannot be used with; by default none."""
 
     def upload_bytes(self, sizes: Sequence[int]) -> int:
         """Bytes that a client sends as the change of its trainable variables.

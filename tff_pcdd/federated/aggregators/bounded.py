@@ -45,12 +45,7 @@ class BoundedAggregator(Aggregator):
     def _bounded(
         self, inner: tff.aggregators.WeightedAggregationFactory, *, secure: bool = False
     ) -> tff.aggregators.WeightedAggregationFactory:
-        """Zeroing, then clipping, before another aggregator.
-
-        Args:
-            inner: the aggregator.
-            secure: whether norms and counts are summed securely as well.
-        """
+        """Zeroing, then clipping, before `inner`; if `secure`, norms and counts are secure sums."""
         estimate = tff.aggregators.PrivateQuantileEstimationProcess.no_noise
         count = tff.aggregators.SecureSumFactory(1, 0) if secure else None
         if self.clipping:

@@ -108,11 +108,6 @@ class DP(Aggregator):
         two values of ε: one that holds even if the cohorts are known, and one that is amplified by
         sampling and holds if they are secret.
 
-        Args:
-            num_clients: clients of the federation.
-            cohort_size: clients in a round.
-            rounds: rounds that have been computed.
-
         Returns:
             ε; infinity without noise.
         """

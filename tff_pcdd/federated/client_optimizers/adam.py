@@ -33,9 +33,6 @@ class Adam(ClientOptimizer):
     With the gradient g of step t, clipped and with weight decay: m ← β1·m + (1 - β1)·g,
     v ← β2·v + (1 - β2)·g², w ← w - α·(m/(1 - β1^t))/(√(v/(1 - β2^t)) + ε). Steps in which a
     variable has no gradient do not count for it.
-
-    Raises:
-        SettingError: a setting is out of bounds.
     """
 
     name = "adam"
@@ -81,9 +78,6 @@ class AdamW(Adam):
 
     Before a step of Adam, the variable is multiplied by 1 - α·λ, where λ is the weight decay. The
     paper's decay per step, which does not contain the step size, is α·λ here, as in most code.
-
-    Raises:
-        SettingError: a setting is out of bounds.
     """
 
     name = "adamw"

@@ -35,9 +35,6 @@ class ClientOptimizer(Component):
             value of the round, a float32 scalar tensor.
         weight_decay: factor of the variables that is added to their gradients.
         clip_norm: maximum global L2 norm of a gradient; 0 for no clipping.
-
-    Raises:
-        SettingError: a setting is out of bounds.
     """
 
     learning_rate: float
@@ -49,11 +46,7 @@ class ClientOptimizer(Component):
         return "client_"
 
     def check(self, method: Method) -> None:
-        """Refuses methods whose formulas contain the step size and the momentum of SGD.
-
-        Raises:
-            SettingError: the method assumes SGD, and this is another optimizer.
-        """
+        """Refuses methods whose formulas contain the step size and the momentum of SGD."""
         if method.assumes_sgd and self.name != "sgd":
             raise SettingError(
                 registry.setting,

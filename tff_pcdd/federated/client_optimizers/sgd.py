@@ -28,9 +28,6 @@ class SGD(ClientOptimizer):
 
     The momentum accumulates the gradient, clipped and with weight decay; the variable is moved by
     the learning rate times the momentum. Keras' optimizers decouple the decay or clip after it.
-
-    Raises:
-        SettingError: a setting is out of bounds.
     """
 
     name = "sgd"

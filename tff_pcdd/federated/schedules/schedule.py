@@ -43,21 +43,10 @@ class Schedule(Component):
         return False
 
     def check_rounds(self, num_rounds: int) -> None:
-        """Refuses planned numbers of rounds with which the schedule makes no sense; none here.
-
-        Args:
-            num_rounds: planned rounds.
-
-        Raises:
-            SettingError: the settings cannot be used with so many rounds.
-        """
+        """Refuses planned numbers of rounds with which the schedule makes no sense; none here."""
 
     def advice(self, num_rounds: int) -> list[str]:
-        """Warnings of settings whose effect begins after the last planned round.
-
-        Args:
-            num_rounds: planned rounds.
-        """
+        """Warnings of settings whose effect begins after the last planned round."""
         if self.warmup_rounds < num_rounds:
             return []
         return [

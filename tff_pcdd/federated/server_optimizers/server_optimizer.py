@@ -45,11 +45,7 @@ class ServerOptimizer(Component):
         return False
 
     def check_method(self, method: Method) -> None:
-        """Refuses methods with a server step of their own.
-
-        Raises:
-            SettingError: the method's step is not the mean change, or there is no such mean.
-        """
+        """Refuses methods with a server step of their own."""
         if self.adds_change:
             return
         if method.pools_samples:
@@ -60,15 +56,7 @@ class ServerOptimizer(Component):
             raise self._refusal(f"{method.name} has a server step of its own", instead)
 
     def check(self, method: Method, upload: UploadSizes) -> None:
-        """Refuses methods if the server does not step along the mean of what clients send.
-
-        Args:
-            method: the method.
-            upload: what its clients send.
-
-        Raises:
-            SettingError: clients send no weights, or the method has a server step of its own.
-        """
+        """Refuses methods if the server does not step along the mean of what clients send."""
         self.check_method(method)
         if not self.adds_change and not upload.trainable:
             raise self._refusal(f"clients of {method.name} send no weights")
@@ -79,22 +67,14 @@ class ServerOptimizer(Component):
         return SettingError(registry.setting, self.name, f"{reason}; choose {choice}", kind=reason)
 
     def initial_state(self, weights: Sequence[tf.Tensor]) -> State:
-        """The optimizer's tensors before the first round; none by default.
-
-        Args:
-            weights: the shared trainable variables.
-        """
+        """The tensors for the shared trainable weights before the first round; none by default."""
         return {}
 
     def step(self, change: Sequence[tf.Tensor], state: State) -> tuple[list[tf.Tensor], State]:
-        """The change of the weights, and the optimizer's new tensors.
+        """The change of the weights, and the optimizer's new tensors, from the mean change Δ.
 
         A cohort of which no client sends a change, because none has samples or all were excluded,
         changes neither of them.
-
-        Args:
-            change: Δ, the clients' mean change of each weight.
-            state: the optimizer's tensors.
         """
         if self.adds_change:
             return list(change), state

@@ -17,11 +17,6 @@ def in_own_row(
 
     The sum over the cohort has the values of all clients. A client has to send only its own row;
     see `Upload.sent`.
-
-    Args:
-        values: named tensors of any shape.
-        cohort_index: the client's position in the cohort.
-        cohort_size: maximum number of clients in a round.
     """
     row = tf.one_hot(cohort_index, cohort_size)
     return {

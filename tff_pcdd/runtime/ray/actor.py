@@ -85,9 +85,6 @@ class ShareActor:
     def load(self, sources: Callable[[], Iterable[Source]]) -> frozenset[bytes] | str:
         """Loads clients' data, which then need not be sent.
 
-        Args:
-            sources: returns functions that return the arrays.
-
         Returns:
             The names of the arrays, or the reason why they cannot be loaded.
         """
@@ -107,11 +104,7 @@ class ShareActor:
         self._computations[name] = tff.framework.deserialize_computation(proto)
 
     def compute(self, work: Work, from_server: Any) -> tuple[Any, list] | None:
-        """Computes a share.
-
-        Args:
-            work: the share.
-            from_server: the result of `Plan.before`.
+        """Computes a share, from the result of `Plan.before`.
 
         Returns:
             Partial sums and client results, as nested tuples, with `Named` arrays in the results

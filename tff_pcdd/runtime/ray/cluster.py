@@ -55,22 +55,14 @@ _vital = watchdog.Vital({})
 
 
 def check_installed() -> None:
-    """Checks that Ray is installed.
-
-    Raises:
-        SettingError: Ray is not installed.
-    """
+    """Checks that Ray is installed."""
     if importlib.util.find_spec("ray") is None:
         reason = 'needs the package ray: pip install "tff_pcdd[ray]", or make install-ray'
         raise SettingError("runtime", "ray", reason)
 
 
 def check_address(address: str) -> None:
-    """Checks the form of an address.
-
-    Raises:
-        SettingError: it is neither host:port nor auto.
-    """
+    """Checks the form of an address."""
     host, _, port = address.rpartition(":")
     if address != "auto" and not (host and "/" not in host and port.isdecimal()):
         raise SettingError("ray_address", address, "must be host:port, or auto")
@@ -184,11 +176,7 @@ def keep_logs() -> None:
 
 
 def _open(address: str | None, num_cpus: int | None) -> None:
-    """Connects to a cluster or starts one.
-
-    Raises:
-        RuntimeStartError: this fails.
-    """
+    """Connects to a cluster or starts one."""
     global _directory, _keeps_logs, _vital
     _keeps_logs = False
     variables = {"RAY_USAGE_STATS_ENABLED": "0"}
@@ -231,11 +219,7 @@ def _open(address: str | None, num_cpus: int | None) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuses an address at which nothing listens; Ray would try for minutes.
-
-    Raises:
-        RuntimeStartError: the connection fails.
-    """
+    """Refuses an address at which nothing listens; Ray would try for minutes."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()

@@ -1,4 +1,8 @@
-"""Starts Ray's processes, and ends them; used by `cluster`."""
+"""Starts Ray's processes, and ends them; used by `cluster`.
+
+`directory` is that of a cluster that this process has started, and `others` are the descendants of
+this process that do not belong to the cluster.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +39,6 @@ def initialize(
     address: str | None, options: Mapping[str, Any], variables: Mapping[str, str]
 ) -> None:
     """Connects to a cluster, or starts one.
-
-    Args:
-        address: its address; None starts one.
-        options: arguments of `ray.init`.
-        variables: environment variables of Ray's processes.
 
     Raises:
         RuntimeStartError: that fails.
@@ -99,11 +98,7 @@ def _token() -> str:
 
 
 def shut_down(directory: pathlib.Path | None) -> None:
-    """Leaves the cluster. One of this process ends at once, because its results have arrived.
-
-    Args:
-        directory: the files of the cluster, if this process has started it.
-    """
+    """Leaves the cluster. One of this process ends at once, because its results have arrived."""
     import ray
 
     internals: Any = ray
@@ -134,12 +129,7 @@ def _identities(pids: Iterable[int]) -> list[str]:
 
 
 def give_up(directory: pathlib.Path | None, others: Collection[int]) -> None:
-    """Ends a start or a connection that has been interrupted.
-
-    Args:
-        directory: the files of the cluster, if this process was starting one.
-        others: the descendants of this process that are not of the cluster.
-    """
+    """Ends a start or a connection that has been interrupted."""
     ray: Any = sys.modules.get("ray")
     # Ray's threads would report the loss of their connections.
     if getattr(ray, "is_initialized", bool)():
@@ -173,14 +163,7 @@ def vital() -> dict[str, int]:
 def guarded(
     directory: pathlib.Path | None, logs: str, parts: Mapping[str, int], others: Collection[int]
 ) -> Iterator[None]:
-    """Cleans up if this process is killed in the block, and says if Ray ends it; see `watchdog`.
-
-    Args:
-        directory: the files of the cluster, if this process has started it.
-        logs: where Ray's logs are.
-        parts: what `vital` has returned.
-        others: the descendants of this process that are not of the cluster.
-    """
+    """Cleans up if this process is killed in the block, and says if Ray ends it; see `watchdog`."""
     settings = {
         "program": os.path.splitext(os.path.basename(sys.argv[0]))[0],
         "logs": logs,

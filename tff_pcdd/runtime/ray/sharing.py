@@ -229,12 +229,7 @@ class Plan:
         )
 
     def assemble(self, client_results: Sequence, server_results: Sequence) -> Any:
-        """Builds the result of the whole computation, with tuples as structs.
-
-        Args:
-            client_results: for each share, the results of its clients.
-            server_results: the results at the server.
-        """
+        """Builds the result of the whole computation, with tuples as structs."""
         values = {}
         for k, (path, leaf) in enumerate(self._client_leaves):
             if leaf.type_signature.all_equal:

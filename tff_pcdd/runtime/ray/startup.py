@@ -69,11 +69,7 @@ def end(handles: Iterable[Any]) -> None:
 
 
 def _room(actors: int | None, cpus: int, gpus: float) -> int:
-    """The number of actors to start.
-
-    Raises:
-        SettingError: the cluster has too few CPUs or GPUs.
-    """
+    """The number of actors to start."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     most_cpus = max(node.get("CPU", 0) for node in nodes)
     if cpus > most_cpus:
@@ -113,12 +109,7 @@ def _room_on(node: dict[str, float], cpus: int, gpus: float) -> int:
 
 
 def _wait_until_ready(group: Actors) -> None:
-    """Waits until all actors have answered.
-
-    Raises:
-        RuntimeStartError: an actor cannot start, or has another version of this package.
-        ActorsLostError: Ray has ended.
-    """
+    """Waits until all actors have answered."""
     waiting = {actor.handle.ping.remote(): actor for actor in group.all}
     deadline = time.monotonic() + _START_TIMEOUT
     while waiting:

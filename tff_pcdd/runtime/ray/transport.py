@@ -123,11 +123,7 @@ def name_of(array: np.ndarray) -> bytes:
 
 
 class ArrayCache:
-    """Arrays by name. The least recently used ones are dropped when they exceed the limit.
-
-    Args:
-        limit: number of bytes.
-    """
+    """Arrays by name. The least recently used ones are dropped beyond a limit in bytes."""
 
     def __init__(self, limit: float):
         self._limit = limit

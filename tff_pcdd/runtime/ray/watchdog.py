@@ -65,11 +65,7 @@ def workers(directory: str) -> list[str]:
 
 
 class Vital:
-    """Processes of which none may end.
-
-    Args:
-        processes: their ids, by name.
-    """
+    """Processes, as ids by name, of which none may end."""
 
     def __init__(self, processes: Mapping[str, int]):
         self._names: dict[int, str] = {}
