@@ -236,11 +236,6 @@ def class_eigenvalues(features: np.ndarray, labels: np.ndarray, num_classes: int
     The covariance is unbiased (divided by n_c - 1). A class of n_c samples has at most n_c - 1
     eigenvalues above 0; the others are 0 and included in the result.
 
-    Args:
-        features: [n, d].
-        labels: [n].
-        num_classes: C.
-
     Returns:
         [C, min(50, d)], in descending order; NaN for a class with fewer than two samples.
     """
@@ -264,11 +259,6 @@ def standardized_eigenvalues(
     is the number of classes. Its diagonal is 1, except for features that are constant within a
     class, which are set to 0 there. The result does not change if a feature is multiplied by a
     positive number or shifted.
-
-    Args:
-        features: [n, d]; samples of a class with a single sample are ignored.
-        labels: [n].
-        num_classes: C.
 
     Returns:
         [min(50, d)], in descending order, zeros included; NaN if no class has two samples.
@@ -338,11 +328,6 @@ def nc1(features: np.ndarray, labels: np.ndarray, num_classes: int) -> float:
 
     Σ_W is the mean over classes of the biased covariance of a class (divided by n_c), Σ_B the
     covariance of the class means, ⁺ the pseudo-inverse, and C the number of classes with samples.
-
-    Args:
-        features: [n, d].
-        labels: [n].
-        num_classes: C.
 
     Returns:
         0 or more; NaN with fewer than two classes, or if all class means coincide.

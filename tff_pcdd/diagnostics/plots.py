@@ -286,11 +286,7 @@ def feature_map(points: np.ndarray, labels: np.ndarray, class_names: Sequence[st
 def figures(
     diagnostics: Diagnostics, rows: Rows, state: Any, class_names: Sequence[str], title: str
 ) -> dict[str, Figure]:
-    """All pictures of a run's diagnostics.
-
-    Returns:
-        Figures by diagnostic.
-    """
+    """All pictures of a run's diagnostics, by name."""
     view = diagnostics.look(state)
     draw = {
         "angles": lambda: angle_curves(rows, view.num_classes, title),

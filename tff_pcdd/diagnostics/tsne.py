@@ -23,9 +23,6 @@ _NEIGHBORS = 5
 def project(features: np.ndarray) -> np.ndarray:
     """Maps samples to points of a plane; the same features always lead to the same map.
 
-    Args:
-        features: [n, d].
-
     Returns:
         float32 [n, 2]; NaN if there are fewer than four samples or all of them are equal.
     """
@@ -48,10 +45,6 @@ def trustworthiness(features: np.ndarray, points: np.ndarray) -> float:
 
     Each of a sample's five nearest neighbors on the map is penalised if it is not among the five
     nearest in feature space. The penalty grows with its rank there.
-
-    Args:
-        features: [n, d].
-        points: the map, [n, 2].
 
     Returns:
         0 to 1, where 1 means that there are no penalties; NaN for maps with NaN.

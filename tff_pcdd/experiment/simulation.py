@@ -374,15 +374,7 @@ class Simulation:
     def map_clients(
         self, computation: Callable, parts: Callable[[int], Mapping[str, data.Examples]]
     ) -> list[Any]:
-        """Calls an evaluation with `parts(client)` of all clients, as many at a time as in a round.
-
-        Args:
-            computation: takes the arguments of `FederatedProcess.evaluate_personal`.
-            parts: the examples of a client by name, in addition to the training samples.
-
-        Returns:
-            The result of each client.
-        """
+        """What `in_cohorts` gives for an evaluation, client by client."""
         return list(itertools.chain.from_iterable(self.in_cohorts(computation, parts)))
 
     def in_cohorts(
@@ -447,15 +439,13 @@ class Simulation:
         """What the global model's classifier receives: embeddings of raw inputs.
 
         Args:
-            x: inputs [n, …] as the federation stores them, such as uint8 images. For tables also a
-                data frame, or a mapping from names to values: its columns are found by their
-                names, further ones are ignored, and values are read as in training.
+            x: as for `predict`.
 
         Returns:
             Features, float32 [n, d].
 
         Raises:
-            DataError: x has another shape, or lacks a column, or a value cannot be used.
+            DataError: as `predict`.
             SettingError: there is no global model.
         """
         return views.make("features", self, x)

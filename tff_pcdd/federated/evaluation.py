@@ -134,11 +134,7 @@ class PersonalEvaluation:
         data: ClientData,
         local_epochs: bool,
     ) -> list[tf.Tensor]:
-        """The personal model that is evaluated.
-
-        Returns:
-            The values of `Network.variables`, after or before local training.
-        """
+        """The values of `Network.variables` that are evaluated, after or before local training."""
         client = self._begin(message, state, data)
         if local_epochs:
             self._training.run(self._phases, data.train, client, data.seed)
@@ -147,11 +143,9 @@ class PersonalEvaluation:
     def _logits_after(
         self, message: Message, state: ClientState, data: ClientData
     ) -> OrderedDict[str, tf.Tensor]:
-        """The answers of the personal model after local training.
+        """The logits of the personal model after local training, float32 [n, C].
 
-        Returns:
-            Its logits of the samples, float32 [n, C], for `test` and, if there is one,
-            `validation`.
+        They are those of the samples of `test` and, if there is one, of `validation`.
         """
         client = self._begin(message, state, data)
         self._training.run(self._phases, data.train, client, data.seed)

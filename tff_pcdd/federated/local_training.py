@@ -53,17 +53,10 @@ class LocalTraining:
         phases: Sequence[Phase],
         draws: Draws | None = None,
     ) -> Client:
-        """Loads into the network what the client trains or evaluates.
+        """Loads what a client trains or evaluates, and returns what is known at the client.
 
-        Args:
-            message: from the server.
-            state: the client's state.
-            data: its samples.
-            phases: the phases of the training that follows.
-            draws: what the client does of them; all by default.
-
-        Returns:
-            What is known at the client.
+        The phases are those of the training that follows, and `draws` what the client does of them,
+        all by default.
         """
         spec, net, weights = self._spec, self._net, message.weights
         load(net, weights, state.personal)

@@ -116,9 +116,6 @@ def build_process(
         tensors: what was traced for the same spec, to build processes with several aggregators;
             tracing takes most of the time.
 
-    Returns:
-        A `FederatedProcess`.
-
     Raises:
         SettingError: `spec` is no TrainingSpec, the aggregator cannot be used with the method or
             the size of the cohort, or an optimizer cannot be used with the method.

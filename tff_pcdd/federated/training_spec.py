@@ -79,11 +79,9 @@ class TrainingSpec:
 
     @contextlib.contextmanager
     def outline(self) -> Iterator[Network]:
-        """A network for questions about its structure; what is computed with it has no effect.
+        """The method's network, for questions about its structure; it is made once.
 
-        Yields:
-            The method's network, in a graph of its own, which is the default one of the block. It
-            is made once.
+        What is computed with it has no effect. Its graph is the default one of the block.
         """
         graph, net = self._outline
         with graph.as_default():

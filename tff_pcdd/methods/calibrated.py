@@ -436,7 +436,7 @@ class Calibrated:
     def both_models(
         self, net: Network, server: Mapping[str, Any]
     ) -> list[tuple[tf.Variable, tf.Variable]]:
-        """Pairs of a variable of the global model and the method's own, if clients train another."""
+        """Pairs of variables: of the global model, and of the one that clients train instead."""
         return net.copies(self._prefix) if self._delayed and server["trained"] else []
 
     # The resulting models.

@@ -116,9 +116,6 @@ def installed(context: C) -> Iterator[C]:
         context: a `tff.framework.SyncContext`, such as from `RuntimeConfig.create_context`. It is
             not closed at the end of the block, so it can be installed again.
 
-    Yields:
-        The context.
-
     Example:
         >>> import tensorflow as tf
         >>> import tensorflow_federated as tff

@@ -186,9 +186,6 @@ def create_context(*, insecure: bool = False) -> LocalWorkerContext:
         insecure: whether the worker may listen on all network interfaces where it cannot have a
             network of its own.
 
-    Returns:
-        A `tff.framework.SyncContext` with a method `close`.
-
     Raises:
         RuntimeStartError: if the worker cannot start; the message contains the reason.
         SettingError: if it cannot have a network of its own, and `insecure` is not set.

@@ -164,10 +164,7 @@ class CheckpointManager:
                 files.remove(path)
 
     def check(self, store: ClientStateStore) -> Manifest | None:
-        """Checks that the newest checkpoint which is not damaged belongs to this run.
-
-        Returns:
-            Its manifest; None without one.
+        """The manifest of the newest intact checkpoint, which has to be of this run; or None.
 
         Raises:
             SettingError: the run keeps its client states in the other kind of store.

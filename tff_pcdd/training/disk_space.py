@@ -42,16 +42,7 @@ def most_bytes(
     *,
     keeps_best: bool = False,
 ) -> int:
-    """The most bytes that the states in the checkpoints of a run have at a time.
-
-    Args:
-        server: bytes of the server's state.
-        client: bytes of the state of one client.
-        config: the settings of the run.
-        options: how many checkpoints are kept, and where the client states are.
-        num_clients: number of clients.
-        keeps_best: whether the checkpoint of the best round is kept too.
-    """
+    """The most bytes of states, of `server` and `client` each, in a run's checkpoints at a time."""
     rounds, every = config.training.rounds, options.checkpoint_every
     cohort = config.training.clients_per_round or num_clients
     # A checkpoint is written before the oldest is deleted. Each round may be the best so far.

@@ -96,11 +96,7 @@ def write_predictions(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def global_logits(simulation: Simulation) -> Logits | None:
-    """The logits of the global model for the whole test set and all held-out samples.
-
-    Returns:
-        None if the method has no global model.
-    """
+    """The logits of the global model for the test set and all held-out samples, if there is one."""
     federation = simulation.federation
     if not simulation.spec.method.has_global_model:
         return None
