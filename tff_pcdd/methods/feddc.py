@@ -22,9 +22,8 @@ in FedNova; with the plain number of steps the estimated gradients would be 1/(1
 large and would grow from round to round.
 
 The authors train by SGD without momentum, which is recommended here as well: with momentum 0.9 the
-corrections overshoot in the first rounds, so a warning is printed. On digits (P10C2, 20 rounds),
-momentum 0 with learning rate 0.1 reached a GA of 59.6 %, while momentum 0.9 with learning rate
-0.01, which has the same effective learning rate, stayed at chance level.
+corrections overshoot in the first rounds and the network can stay at chance level, so a warning is
+printed.
 """
 
 import dataclasses
