@@ -52,23 +52,20 @@ def training_spec(
         raise SettingError("validation_fraction", fraction, reason)
     _check_steps(config, federation)
     task = _task(config, federation.input_spec, federation.class_counts())
-    spec = TrainingSpec(
-        method=config.method,
-        task=dataclasses.replace(
-            task,
-            server_samples=lambda per_class: server_samples(
-                federation.training_examples(), config.seeds.data, per_class
-            ),
+    task = dataclasses.replace(
+        task,
+        server_samples=lambda per_class: server_samples(
+            federation.training_examples(), config.seeds.data, per_class
         ),
-        input_spec=federation.input_spec,
-        optimizer=config.training.optimizer,
+    )
+    return _spec(
+        config,
+        task,
+        federation.input_spec,
         eval_batch_size=compute.evaluation_batch(),
         compile=compute.compilation(federation.input_spec),
         validation=validation,
-        **_settings_of_training(config),
     )
-    _check_trained(config, spec)
-    return spec
 
 
 def _check_steps(config: ExperimentConfig, federation: data.Federation) -> None:
@@ -92,23 +89,32 @@ def planned_spec(config: ExperimentConfig) -> TrainingSpec:
     num_clients = config.data.partition.known_clients() or config.training.clients_per_round or 2
     counts = np.ones([num_clients, config.data.source.least_classes()], np.int64)
     input_spec = config.data.input_spec()
+    return _spec(config, _task(config, input_spec, counts), input_spec)
+
+
+def _spec(
+    config: ExperimentConfig, task: TaskSpec, input_spec: data.InputSpec, **further: Any
+) -> TrainingSpec:
+    """A spec with the settings of rounds, if the method has something to train."""
+    training = config.training
     spec = TrainingSpec(
         config.method,
-        _task(config, input_spec, counts),
+        task,
         input_spec,
-        config.training.optimizer,
-        **_settings_of_training(config),
+        training.optimizer,
+        local_epochs=training.local_epochs,
+        batch_size=training.batch_size,
+        schedule=training.schedule,
+        num_rounds=training.rounds if training.schedule.needs_rounds else None,
+        server_optimizer=config.server_optimizer,
+        local_work=training.local_work,
+        head_calibration=config.head_calibration,
+        **further,
     )
-    _check_trained(config, spec)
-    return spec
-
-
-def _check_trained(config: ExperimentConfig, spec: TrainingSpec) -> None:
-    """Checks that the method has something to train."""
     # Making the network takes seconds if the backbone is large, which then has parameters.
     parameters, _ = backbone_size(config, spec.input_spec)
     if parameters:
-        return
+        return spec
     with spec.outline() as net:
         is_trained = bool(net.trainable)
     if not is_trained:
@@ -118,20 +124,7 @@ def _check_trained(config: ExperimentConfig, spec: TrainingSpec) -> None:
             f"{config.algorithm} trains only the backbone, and model={config.model.backbone.name} "
             "has no parameters, so there is nothing to train; set projection_dim above 0",
         )
-
-
-def _settings_of_training(config: ExperimentConfig) -> dict[str, Any]:
-    """The settings of rounds that a `TrainingSpec` has as they are."""
-    training = config.training
-    return {
-        "local_epochs": training.local_epochs,
-        "batch_size": training.batch_size,
-        "schedule": training.schedule,
-        "num_rounds": training.rounds if training.schedule.needs_rounds else None,
-        "server_optimizer": config.server_optimizer,
-        "local_work": training.local_work,
-        "head_calibration": config.head_calibration,
-    }
+    return spec
 
 
 @functools.cache

@@ -180,8 +180,7 @@ class CheckpointManager:
     def is_intact(self, round_number: int) -> bool:
         """Whether the files of a checkpoint are those that were saved."""
         try:
-            manifest = manifests.read(self._directory, round_number)
-            manifests.check_file(self._arrays(round_number), manifest.arrays)
+            manifests.read_intact(self._directory, round_number)
         except DataError:
             return False
         return True

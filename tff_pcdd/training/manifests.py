@@ -211,6 +211,13 @@ def check_file(path: Path, checksum: str) -> None:
         raise DamagedFileError(f"{path} is damaged or was replaced (its checksum differs)")
 
 
+def read_intact(directory: Path, round_number: int) -> Manifest:
+    """As `read`, and checks the arrays as `check_file` does."""
+    manifest = read(directory, round_number)
+    check_file(arrays_path(directory, round_number), manifest.arrays)
+    return manifest
+
+
 def checksum_of(path: Path) -> str | None:
     """The checksum of a file; None if it is missing or cannot be read."""
     try:

@@ -131,8 +131,7 @@ def warn_of_lost_checkpoint(directory: Path) -> None:
     if not numbers:
         return
     try:
-        manifest = manifests.read(checkpoints, numbers[-1])
-        manifests.check_file(manifests.arrays_path(checkpoints, numbers[-1]), manifest.arrays)
+        manifests.read_intact(checkpoints, numbers[-1])
     except DataError as error:
         _logger.warning(
             "%s; the results of the run are complete, but evaluations and exports use an earlier "
