@@ -18,7 +18,6 @@ from etils import epy
 
 from tff_pcdd.settings import check_options, option
 
-# Listing these settings must not import TensorFlow.
 with epy.lazy_imports():
     import tensorflow as tf
 

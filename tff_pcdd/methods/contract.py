@@ -61,7 +61,6 @@ from tff_pcdd.methods.records import Batch, Client, Phase, TaskSpec, Upload
 from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import option
 
-# Listing methods and their options must not import TensorFlow.
 with epy.lazy_imports():
     import tensorflow as tf
 

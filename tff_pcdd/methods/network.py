@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epy
 
-# Listing methods and their options must not import TensorFlow.
 with epy.lazy_imports():
     import tensorflow as tf
 

@@ -12,7 +12,6 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.methods.calibrated import alternative
 from tff_pcdd.registry import Component, Registry
 
-# Listing aggregators and their options must not import TensorFlow Federated.
 with epy.lazy_imports():
     import tensorflow_federated as tff
 

@@ -20,7 +20,6 @@ from tff_pcdd.federated.client_optimizers.optimizer import (
 )
 from tff_pcdd.settings import option
 
-# Listing these settings must not import TensorFlow.
 with epy.lazy_imports():
     import tensorflow as tf
 

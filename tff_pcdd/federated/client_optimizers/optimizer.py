@@ -13,7 +13,6 @@ from tff_pcdd.methods.contract import Method
 from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import option
 
-# Listing these settings must not import TensorFlow.
 with epy.lazy_imports():
     import tensorflow as tf
 

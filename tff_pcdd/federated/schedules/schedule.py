@@ -10,7 +10,6 @@ from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import option
 from tff_pcdd.text import plural
 
-# Listing these settings must not import TensorFlow.
 with epy.lazy_imports():
     import tensorflow as tf
 
