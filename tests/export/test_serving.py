@@ -328,7 +328,6 @@ _NUMBERS, _TEXTS = {"signature_name": "of_numbers"}, {"signature_name": "of_text
         ("global", {"instances": [_DIGIT], "inputs": [_DIGIT]}, "either instances or inputs"),
         ("global", [_DIGIT], "not a JSON object"),
         ("global", {"instances": 5}, "instances: must be a list of images"),
-        ("global", {"instances": 5}, "instances"),
         ("global", {"inputs": {"b64": "AAAA"}}, "inputs: must be a list"),
         ("global", {"instances": [_DIGIT[:7]]}, "shape [1, 7, 8, 1], not [batch, 8, 8, 1]"),
         ("global", {"instances": _DIGIT}, "shape [8, 8, 1], not [batch, 8, 8, 1]"),

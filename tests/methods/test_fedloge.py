@@ -111,6 +111,18 @@ def test_realigned_head_is_finetuned(golden):
     np.testing.assert_allclose(net["phi"].bias, case["head_b_after"], rtol=1e-4, atol=1e-6)
 
 
+def with_heads(spec):
+    """A network with random heads ψ and φ, and these as matrix and bias."""
+    net = spec.network()
+    generator = np.random.default_rng(0)
+    matrices = generator.normal(size=(2, 6, 4)).astype(np.float32)
+    biases = generator.normal(size=(2, 4)).astype(np.float32)
+    heads = list(zip(matrices, biases, strict=True))
+    for name, head in zip(("psi", "phi"), heads, strict=True):
+        net[name].set_weights(head)
+    return net, *heads
+
+
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
@@ -128,12 +140,7 @@ def test_realigned_head_is_finetuned(golden):
 )
 def test_versions_of_the_personal_head(version, expected):
     spec = support.training_spec("fedloge", personal_head=version)
-    net = spec.network()
-    generator = np.random.default_rng(0)
-    psi, phi = generator.normal(size=(2, 6, 4)).astype(np.float32)
-    bias, own_bias = generator.normal(size=(2, 4)).astype(np.float32)
-    net["psi"].set_weights([psi, bias])
-    net["phi"].set_weights([phi, own_bias])
+    net, (psi, bias), (phi, own_bias) = with_heads(spec)
     spec.method.personalize(net, None)
     kernel, wanted_bias = expected(psi, phi, bias, own_bias)
     np.testing.assert_allclose(net["phi"].kernel, kernel, rtol=1e-5)
@@ -176,12 +183,7 @@ def test_frame_as_the_global_model():
 
 def test_local_realignment_by_class_shares():
     spec = support.training_spec("fedloge", local_lengths="counts")
-    net = spec.network()
-    generator = np.random.default_rng(0)
-    psi, phi = generator.normal(size=(2, 6, 4)).astype(np.float32)
-    bias, own_bias = generator.normal(size=(2, 4)).astype(np.float32)
-    net["psi"].set_weights([psi, bias])
-    net["phi"].set_weights([phi, own_bias])
+    net, (psi, bias), (phi, own_bias) = with_heads(spec)
     counts = np.array([3, 0, 4, 1], np.float32)
     spec.method.personalize(net, types.SimpleNamespace(class_counts=tf.constant(counts)))
     np.testing.assert_allclose(net["phi"].kernel, psi * counts / 8, rtol=1e-6)

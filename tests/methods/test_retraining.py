@@ -96,6 +96,14 @@ def test_fedavg_goes_on_beside_the_global_model(name):
         )
 
 
+def assert_head_of_the_global_model(fed, kernel, bias):
+    """The other half of the weights is that of the model which clients train."""
+    trainable = fed.server.weights["trainable"]
+    half = len(trainable) // 2
+    np.testing.assert_allclose(trainable[half - 2], kernel, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(trainable[half - 1], bias, rtol=1e-4, atol=1e-5)
+
+
 def test_ccvr_calibrates_on_gaussians():
     """Moments of all samples of a class (eq. 3 and 4), virtual features, and the head."""
     fed = federation("ccvr")
@@ -126,9 +134,7 @@ def test_ccvr_calibrates_on_gaussians():
         kernel, bias = train(
             trainable[-2:], np.concatenate(virtual), np.array(labels), 3, 0.2, order_seed
         )
-        half = len(trainable) // 2
-        np.testing.assert_allclose(trainable[half - 2], kernel, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(trainable[half - 1], bias, rtol=1e-4, atol=1e-5)
+        assert_head_of_the_global_model(fed, kernel, bias)
 
 
 def test_ccvr_sends_one_triangle_of_the_products():
@@ -257,10 +263,7 @@ def test_creff_matches_gradients():
         ]
         labels = np.repeat(np.arange(CLASSES), 11)
         kernel, bias = train(first, federated.reshape(-1, WIDTH), labels, 3, 0.2, order_seed)
-        trainable = fed.server.weights["trainable"]
-        half = len(trainable) // 2
-        np.testing.assert_allclose(trainable[half - 2], kernel, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(trainable[half - 1], bias, rtol=1e-4, atol=1e-5)
+        assert_head_of_the_global_model(fed, kernel, bias)
 
 
 def test_fednpc_trains_the_head_of_the_round_on_noise():

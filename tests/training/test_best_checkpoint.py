@@ -75,6 +75,15 @@ class Rounds:
         row = {"round": number, "va": self.values[number - 1], "pa": 50.0, **further}
         self._save.on_round(self, self.history.append(row))
 
+    def finish(self):
+        """All rounds that are left."""
+        while self.simulation.round < len(self.values):
+            self.next_round()
+        return self
+
+    def names_of_arrays(self):
+        return sorted(name for name in self.files() if name.endswith(".npz"))
+
     def files(self):
         """The files of checkpoints and states by name; those of a manifest without its contents."""
         return {
@@ -102,9 +111,7 @@ class Rounds:
     ],
 )
 def test_which_checkpoints_are_kept(values, every, keep, expected, tmp_path):
-    run = Rounds(tmp_path, values, every, keep)
-    for _ in values:
-        run.next_round()
+    run = Rounds(tmp_path, values, every, keep).finish()
     assert run.manager.rounds() == expected
     assert manifests.rounds(tmp_path / "checkpoints") == expected
 
@@ -120,9 +127,7 @@ def test_few_rounds_are_looked_at_after_each(values, tmp_path, monkeypatch):
         return best_round(config, rows)
 
     monkeypatch.setattr(callbacks, "best_round", counted)
-    run = Rounds(tmp_path, values, every=4)
-    for _ in values:
-        run.next_round()
+    Rounds(tmp_path, values, every=4).finish()
     assert max(looked_at) <= 3
 
 
@@ -153,11 +158,8 @@ BEST_IS_3 = (10, 20, 30, 5, 5, 5)
 
 def test_states_on_disk_are_those_of_the_best_and_of_the_newest(tmp_path):
     """None of the rounds between; at most one further state of each client."""
-    run = Rounds(tmp_path, BEST_IS_3)
-    for _ in BEST_IS_3:
-        run.next_round()
-    names = sorted(path for path in run.files() if path.endswith(".npz"))
-    assert names == [
+    run = Rounds(tmp_path, BEST_IS_3).finish()
+    assert run.names_of_arrays() == [
         "checkpoints/round_000003.npz",
         "checkpoints/round_000006.npz",
         # Client 2 took part in round 1 only.
@@ -174,12 +176,8 @@ def test_states_on_disk_are_those_of_the_best_and_of_the_newest(tmp_path):
 
 
 def test_a_better_round_takes_the_place_of_the_best(tmp_path):
-    values = (10, 20, 30, 5, 40, 5)
-    run = Rounds(tmp_path, values)
-    for _ in values:
-        run.next_round()
-    names = sorted(path for path in run.files() if path.endswith(".npz"))
-    assert names == [
+    run = Rounds(tmp_path, (10, 20, 30, 5, 40, 5)).finish()
+    assert run.names_of_arrays() == [
         "checkpoints/round_000005.npz",
         "checkpoints/round_000006.npz",
         "client_states/round_000001/client_000002.npz",
@@ -193,9 +191,7 @@ def test_a_better_round_takes_the_place_of_the_best(tmp_path):
 @pytest.mark.parametrize("values", [BEST_IS_3, (10, 20, 30, 5, 40, 5), (None,) * 6])
 @pytest.mark.parametrize(("every", "keep"), [(1, 1), (1, 2), (2, 1), (4, 2)])
 def test_restarts_between_all_rounds_leave_the_same_files(values, every, keep, on_disk, tmp_path):
-    whole = Rounds(tmp_path / "whole", values, every, keep, on_disk=on_disk)
-    for _ in values:
-        whole.next_round()
+    whole = Rounds(tmp_path / "whole", values, every, keep, on_disk=on_disk).finish()
     number = 0
     while number < len(values):
         run = Rounds(tmp_path / "run", values, every, keep, on_disk=on_disk)
@@ -214,9 +210,7 @@ def test_restarts_between_all_rounds_leave_the_same_files(values, every, keep, o
 def test_a_kill_while_a_checkpoint_is_saved_leaves_the_same_files(
     values, killed, where, tmp_path, monkeypatch
 ):
-    whole, run = (Rounds(tmp_path / name, values) for name in ("whole", "run"))
-    for _ in values:
-        whole.next_round()
+    whole, run = Rounds(tmp_path / "whole", values).finish(), Rounds(tmp_path / "run", values)
     for _ in range(killed - 1):
         run.next_round()
     owner, name = {
@@ -236,27 +230,18 @@ def test_a_kill_while_a_checkpoint_is_saved_leaves_the_same_files(
             run.next_round()
     run = Rounds(tmp_path / "run", values)
     run.restore()
-    while run.simulation.round < len(values):
-        run.next_round()
-    assert run.files() == whole.files()
+    assert run.finish().files() == whole.files()
 
 
 def test_the_best_is_used_if_the_newest_is_damaged(tmp_path, caplog):
-    run = Rounds(tmp_path, BEST_IS_3)
-    for _ in BEST_IS_3:
-        run.next_round()
+    Rounds(tmp_path, BEST_IS_3).finish()
     (tmp_path / "checkpoints" / "round_000006.npz").write_bytes(b"cut")
     again = Rounds(tmp_path, BEST_IS_3)
     again.restore()
     assert again.simulation.round == 3
     assert "using the checkpoint of round 3; lost: rounds 4 to 6" in caplog.text
-    while again.simulation.round < 6:
-        again.next_round()
-    whole = Rounds(tmp_path / "whole", BEST_IS_3)
-    for _ in BEST_IS_3:
-        whole.next_round()
-    found = {name: text for name, text in again.files().items() if not name.startswith("whole/")}
-    assert found == whole.files()
+    found = again.finish().files()
+    assert found == Rounds(tmp_path / "whole", BEST_IS_3).finish().files()
 
 
 # Runs that train.

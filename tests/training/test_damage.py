@@ -49,6 +49,9 @@ def kind(request):
     return request.param
 
 
+on_disk = pytest.mark.parametrize("kind", ["disk"], indirect=True)
+
+
 @pytest.fixture
 def saved(kind, tmp_path):
     """Checkpoints of rounds 1 to 3, of two clients one of which takes part in the first two."""
@@ -179,10 +182,9 @@ def test_several_damaged_checkpoints(saved, kind, caplog):
 @pytest.mark.parametrize(
     "names", [("client_000000.npz", "client_000001.npz"), ("states.json", "states.json")]
 )
+@on_disk
 def test_a_damaged_state_of_a_client(saved, names, harm, kind, caplog):
     """It used to be replaced by an older state without a word if it was missing."""
-    if kind == "memory":
-        return
     states = saved / "client_states"
     damage(states / "round_000003" / names[0], harm)
     assert load(saved, kind) == STATES[2]
@@ -320,9 +322,8 @@ def test_a_manifest_with_a_right_checksum_and_wrong_contents(saved, kind, name, 
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": "x"}', '{"0": 1}', None])
+@on_disk
 def test_a_list_of_states_with_a_right_checksum_and_wrong_contents(saved, kind, text):
-    if kind == "memory":
-        pytest.skip("has no lists")
     path = saved / "client_states" / "round_000003" / "states.json"
     path.write_text("[" * 100_000 if text is None else text)
     manifest = saved / "checkpoints" / "round_000003.json"
