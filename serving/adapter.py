@@ -76,9 +76,6 @@ class SavedModel(kserve.Model):
         path: directory of the SavedModel.
         limits: what a request may cost.
         workers: the threads that compute answers.
-
-    Raises:
-        UnusableModelError: files of the model are missing or damaged, or cannot be read.
     """
 
     def __init__(self, name: str, path: Path, limits: Limits, workers: Workers):
@@ -169,11 +166,7 @@ class SavedModel(kserve.Model):
         spec: tf.TensorSpec,
         table: columns.Columns | None,
     ) -> tf.Tensor:
-        """The input of a signature for the samples of a request.
-
-        Raises:
-            InvalidInput, WrongRow: the request does not fit the model, or has too many samples.
-        """
+        """The input of a signature for the samples of a request."""
         samples = table.rows(request, name) if table else read_batch(request, name)
         if len(samples) > self._limits.samples:
             raise InvalidInput(
@@ -185,15 +178,7 @@ class SavedModel(kserve.Model):
         return to_tensor(samples, name, spec) if samples else tf.zeros([0], spec.dtype)
 
     def _readable(self, files: Sequence[bytes], first: int) -> tf.Tensor:
-        """Image files that the model reads, a string tensor.
-
-        Args:
-            files: image files of any kind.
-            first: position of the first file in the request.
-
-        Raises:
-            InvalidInput: a file is broken.
-        """
+        """Image files that the model reads; `first` is the position of the first in the request."""
         stored = self._model.signatures["serving_default"].structured_input_signature[1]
         channels = next(iter(stored.values())).shape[-1]
         read = []
@@ -206,11 +191,7 @@ class SavedModel(kserve.Model):
 
 
 def parse_json(body: bytes) -> Any:
-    """Parses the body of a request.
-
-    Raises:
-        InvalidInput: the body is not JSON.
-    """
+    """The body of a request."""
     try:
         return json.loads(body)
     except ValueError as error:
@@ -220,18 +201,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def read_batch(request: Mapping[str, Any], name: str) -> list:
-    """The input of a request, in row format (`instances`) or in columnar format (`inputs`).
-
-    Args:
-        request: the request, in one of the two formats.
-        name: name of the input, which a request may omit in either format.
-
-    Returns:
-        JSON values, one per sample.
-
-    Raises:
-        InvalidInput, WrongRow: the request has both keys or neither, or another input.
-    """
+    """The values of a request, one per sample, by rows (`instances`) or by columns (`inputs`)."""
     key = columns.format_of(request)
     batch = request[key] if key == "instances" else unwrap(request[key], name, key)
     if not isinstance(batch, list):
@@ -242,11 +212,7 @@ def read_batch(request: Mapping[str, Any], name: str) -> list:
 
 
 def unwrap(value: Any, name: str, place: str) -> Any:
-    """The value of an input, which is given either directly or as an object `{name: value}`.
-
-    Raises:
-        InvalidInput: the object has other keys.
-    """
+    """The value of an input, which is given either directly or as an object `{name: value}`."""
     if not isinstance(value, dict) or set(value) == {"b64"}:
         return value
     if set(value) != {name}:
@@ -256,16 +222,7 @@ def unwrap(value: Any, name: str, place: str) -> Any:
 
 
 def to_tensor(batch: list, name: str, spec: tf.TensorSpec) -> tf.Tensor:
-    """Converts JSON values to the input of a signature.
-
-    Args:
-        batch: nested lists of numbers, or a list of strings or `{"b64": …}` for a string input.
-        name: name of the input.
-        spec: shape and type of the input.
-
-    Raises:
-        InvalidInput: the values have the wrong shape or type.
-    """
+    """The input of a signature for JSON values, one per sample."""
     if spec.dtype == tf.string:
         return tf.constant([to_bytes(value, name) for value in batch], tf.string)
     # As objects, which are there already: as texts, all values would be as long as the longest one.
@@ -296,11 +253,7 @@ def to_tensor(batch: list, name: str, spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def to_bytes(value: Any, name: str) -> bytes:
-    """The bytes of a JSON value: a string or `{"b64": …}`, also url-safe or in lines.
-
-    Raises:
-        InvalidInput: the value is neither, or is not base64.
-    """
+    """The bytes of a JSON value: a string or `{"b64": …}`, also url-safe or in lines."""
     try:
         if isinstance(value, str):
             return value.encode()
@@ -441,11 +394,7 @@ def main() -> None:
 def serve(
     paths: Mapping[str, Path], listening: socket.socket, export_dir: Path, limits: Limits
 ) -> None:
-    """Loads the models, prints a line when they are ready, and answers requests.
-
-    Raises:
-        UnusableModelError: a model cannot be loaded.
-    """
+    """Loads the models, prints a line when they are ready, and answers requests."""
     # KServe logs a traceback for every rejected request. Uvicorn logs those of real errors.
     logging.getLogger("kserve").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="ORJSONResponse is deprecated")

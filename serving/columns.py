@@ -27,11 +27,7 @@ class WrongRow(ValueError):
 
 
 def format_of(request: Mapping[str, Any]) -> str:
-    """The format of a request: by rows (`instances`), or by columns (`inputs`).
-
-    Raises:
-        WrongRow: the request has both keys or neither.
-    """
+    """The format of a request: by rows (`instances`), or by columns (`inputs`)."""
     given = [key for key in ("instances", "inputs") if key in request]
     if len(given) != 1:
         raise WrongRow("the request must contain either instances or inputs")
@@ -39,14 +35,7 @@ def format_of(request: Mapping[str, Any]) -> str:
 
 
 class Column:
-    """A column, as columns.json describes it.
-
-    Args:
-        described: its entry.
-
-    Raises:
-        LookupError, TypeError, ValueError: the entry lacks something.
-    """
+    """A column, made from its entry in columns.json."""
 
     def __init__(self, described: Mapping[str, Any]):
         self.name = _composed(str(described["name"]))
@@ -63,16 +52,7 @@ class Column:
             }
 
     def number(self, value: Any, largest: float, place: str) -> float:
-        """The number that stands for a value in `features`; NaN if it is missing.
-
-        Args:
-            value: a value as in the table, from JSON; null for one that is missing.
-            largest: the largest magnitude of a number.
-            place: the row, for messages.
-
-        Raises:
-            WrongRow: the value is none of this column.
-        """
+        """The number that stands for a value in `features`; NaN if it is missing."""
         texts = _texts(value)
         is_marker = not self._missing.isdisjoint(map(_whole, texts))
         if value is None or is_marker or (self._codes is not None and "" in texts):
@@ -101,9 +81,6 @@ class Column:
 class Columns:
     """The columns of a model, in their order.
 
-    Args:
-        path: columns.json.
-
     Raises:
         OSError: the file cannot be read.
         ValueError: it is damaged.
@@ -117,15 +94,7 @@ class Columns:
             raise ValueError(f"{path.name} is damaged") from None
 
     def rows(self, request: Mapping[str, Any], name: str) -> list[Any]:
-        """The rows of a request, in row format (`instances`) or in columnar format (`inputs`).
-
-        Args:
-            request: the request.
-            name: the name of the input that takes whole rows, which a request may give.
-
-        Raises:
-            WrongRow: the request has both keys or neither, or other columns.
-        """
+        """The rows of a request, in row format (`instances`) or in columnar format (`inputs`)."""
         key = format_of(request)
         rows = request[key]
         if key == "inputs" and isinstance(rows, dict):
@@ -162,15 +131,7 @@ class Columns:
         return [values[name] for name in self._columns]
 
     def batch(self, rows: list[Any], largest: float) -> np.ndarray:
-        """The input `features` for rows, float64 [rows, columns].
-
-        Args:
-            rows: from `rows`.
-            largest: the largest magnitude of a number.
-
-        Raises:
-            WrongRow: a row has other columns, or a value is none of its column.
-        """
+        """The input `features` for rows, float64 [rows, columns]."""
         batch = np.empty((len(rows), len(self._columns)))
         for index, row in enumerate(rows):
             place = f"row {index}"

@@ -80,11 +80,7 @@ class _Parser(httptools.HttpRequestParser):
 
 
 class Connection(HttpToolsProtocol):
-    """A connection of uvicorn's, with limits.
-
-    Args:
-        limits: the limits.
-    """
+    """A connection of uvicorn's, with limits."""
 
     def __init__(self, *arguments: Any, limits: ConnectionLimits, **options: Any):
         super().__init__(*arguments, **options)

@@ -37,10 +37,6 @@ def what_it_is(file: bytes) -> str:
 def as_read_by_models(file: bytes, channels: int) -> bytes:
     """An image file that models read: the file itself, or its first frame as an upright PNG.
 
-    Args:
-        file: contents of an image file of one of the formats.
-        channels: those of the model, 1 for grey or 3 for color.
-
     Raises:
         ValueError: the file is broken, or its values would be changed.
     """

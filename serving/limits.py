@@ -236,12 +236,7 @@ class Workers:
 
 
 class Guard:
-    """ASGI middleware: reads the body of a request within the limits before anything parses it.
-
-    Args:
-        app: the application.
-        limits: the limits.
-    """
+    """ASGI middleware: reads the body of a request within the limits before anything parses it."""
 
     def __init__(self, app: Any, limits: Limits):
         self._app = app
