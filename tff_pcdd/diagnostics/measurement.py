@@ -151,10 +151,6 @@ class Diagnostics:
 def choose_clients(class_counts: np.ndarray, count: int = MAX_CLIENTS) -> list[int]:
     """Chooses the clients whose local models are measured.
 
-    Args:
-        class_counts: training samples of each client and class, [K, C].
-        count: the largest number of clients.
-
     Returns:
         Numbers of clients with samples, in ascending order. Clients that hold and lack at least two
         classes each are preferred, because all their angles are defined.

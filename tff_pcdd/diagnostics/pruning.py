@@ -34,12 +34,6 @@ def accuracies(
     Features are ordered by their mean absolute value over the samples. What follows the backbone,
     up to the logits of the global model, works as usual.
 
-    Args:
-        method: gives the logits of the global model.
-        net: the network with the weights of the global model.
-        features: outputs of the backbone in eval mode, [n, d].
-        labels: [n].
-
     Returns:
         For each of `ORDERS`, the accuracy in percent at each of `SHARES`.
     """

@@ -62,10 +62,6 @@ def silhouette(points: np.ndarray, labels: np.ndarray) -> float:
     samples of its class and b that to the samples of the nearest other class; it is 0 for the only
     sample of a class.
 
-    Args:
-        points: [n, 2], or features [n, d].
-        labels: int [n].
-
     Returns:
         Mean over samples, -1 to 1, where 1 means well separated classes; NaN if there is a single
         class, if every class has one sample, or if a point is NaN.

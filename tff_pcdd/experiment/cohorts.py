@@ -74,11 +74,6 @@ def server_samples(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws the small balanced set that a server holds from training examples.
 
-    Args:
-        examples: the training examples of the federation.
-        seed: the data seed.
-        per_class: number of samples of each class; a class with fewer samples gives all of them.
-
     Returns:
         Inputs as stored, and labels, ordered by class.
     """

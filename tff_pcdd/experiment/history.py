@@ -201,9 +201,6 @@ def in_common(curves: Sequence[Iterable[tuple[int, float]]]) -> list[tuple[int, 
     Runs with several seeds need not have measured the same rounds: early stopping ends each where
     its own accuracy no longer improves.
 
-    Args:
-        curves: the points (round, value) of each run, as from `History.points`.
-
     Example:
         >>> in_common([[(5, 40.0), (10, 60.0), (12, 61.0)], [(5, 50.0), (10, 70.0)]])
         [(5, [40.0, 50.0]), (10, [60.0, 70.0])]

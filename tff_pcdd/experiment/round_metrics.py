@@ -30,13 +30,6 @@ def round_metrics(
 ) -> dict[str, float]:
     """The means over the cohort's samples, and the counts of clients and steps.
 
-    Args:
-        spec: what is computed in a round.
-        metrics: what `FederatedProcess.next` returned; None if all clients dropped out.
-        num_clients: number of clients that computed the round.
-        num_dropped: number of clients that dropped out of it.
-        nonfinite: receives what is not finite.
-
     Returns:
         `train_loss` and the method's own metrics, NaN if there is nothing to average; with unequal
         local work also `WORK`. A metric is averaged over the samples of the phases that return it.
@@ -75,15 +68,7 @@ def traffic(
     receivers: int,
     newcomers: int,
 ) -> dict[str, int]:
-    """The bytes that all clients of a round together send and receive.
-
-    Args:
-        process: the computations.
-        metrics: what `process.next` returned; None if nobody sends anything.
-        senders: number of clients that send their change.
-        receivers: number of clients that receive the server's message.
-        newcomers: number of those that also receive the fixed variables.
-    """
+    """The bytes that all clients of a round send and receive; newcomers also the fixed weights."""
     sent = 0.0 if metrics is None else float(metrics["sent"])
     return {
         "upload_bytes": process.update_bytes * senders + round(process.extra_bytes * sent),

@@ -118,10 +118,6 @@ def out_of_range(
 def encoded(values: tf.Tensor, column: encoding.Column) -> list[tf.Tensor]:
     """The numbers of a vector that a column becomes.
 
-    Args:
-        values: its numbers or the codes of its categories, [batch]; NaN where one is missing.
-        column: the column.
-
     Returns:
         The number or those of the categories, NaN or infinite where a value is refused, and the
         indicator if there is one; float32 [batch, …].
@@ -153,10 +149,6 @@ def encoded(values: tf.Tensor, column: encoding.Column) -> list[tf.Tensor]:
 
 def codes(texts: tf.Tensor, column: encoding.Column) -> tf.Tensor:
     """The codes of categories that are given by texts.
-
-    Args:
-        texts: UTF-8 strings, [batch].
-        column: the column.
 
     Returns:
         float32 [batch]: NaN for a text that stands for a missing value, -1 for an unknown one.

@@ -83,13 +83,6 @@ def map_batches(
 ) -> tf.Tensor:
     """Applies `function(x)` to batches of examples, normalized but not augmented.
 
-    Args:
-        function: returns `dtype` [batch, width] for a batch of inputs x.
-        examples: the examples as stored, which are taken in order.
-        spec: gives the normalization and `eval_batch_size`.
-        dtype: the type of the results.
-        width: the number of results for each sample.
-
     Returns:
         The results of all examples, `dtype` [n, width].
     """

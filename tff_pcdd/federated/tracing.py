@@ -38,12 +38,6 @@ def repeat(times: int | tf.Tensor, body: Callable[[tf.Tensor, T], T], initial: T
     """Computes `state = body(number, state)` for the numbers from 0 to `times` - 1.
 
     The loop is part of the graph, so that its body is traced once.
-
-    Args:
-        times: int32 scalar.
-        body: returns the new state, of the same structure, types and shapes; `number` is an int32
-            scalar.
-        initial: the first state, a nested structure of tensors.
     """
 
     def numbered(number: tf.Tensor, state: T) -> tuple[tf.Tensor, T]:

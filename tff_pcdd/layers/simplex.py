@@ -16,10 +16,6 @@ from tff_pcdd.layers.registration import register
 def check_etf_shape(feature_dim: int, num_classes: int) -> None:
     """Checks that a simplex ETF of this shape exists.
 
-    Args:
-      feature_dim: width of the features.
-      num_classes: number of classes.
-
     Raises:
       ValueError: if there are fewer than two classes, or fewer features than classes.
     """

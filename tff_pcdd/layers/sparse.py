@@ -188,12 +188,6 @@ def _start(feature_dim, num_classes, sparsity, norm, seed, init):
 def empty_class(feature_dim: int, num_classes: int, sparsity: float, seed: int) -> int | None:
     """The first class for which a sparse frame has no entry, so that `sparse_etf` refuses it.
 
-    Args:
-      feature_dim: width of the features.
-      num_classes: number of classes.
-      sparsity: share of the entries that are 0, in [0, 1).
-      seed: seed of `np.random.default_rng`.
-
     Returns:
       The class; `None` if every class has an entry.
     """

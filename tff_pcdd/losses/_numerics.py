@@ -24,16 +24,7 @@ def at_least_float32(values) -> tf.Tensor:
 def safe_norm(
     values: tf.Tensor, axis: int | Sequence[int] = -1, keepdims: bool = False
 ) -> tf.Tensor:
-    """Euclidean length, whose gradient at the zero vector is 0 instead of NaN.
-
-    Args:
-      values: float tensor of any shape.
-      axis: axis of the components of a vector, or several of them.
-      keepdims: whether to keep `axis` with size 1.
-
-    Returns:
-      Tensor of the shape of `values`, without `axis` or with size 1 along it.
-    """
+    """Euclidean length, whose gradient at the zero vector is 0 instead of NaN."""
     squared = tf.reduce_sum(tf.square(values), axis=axis, keepdims=keepdims)
     positive = squared > _TINY
     # The outer `where` selects the result. The inner one avoids sqrt(0), whose infinite gradient
@@ -47,13 +38,6 @@ def l2_normalize(values: tf.Tensor, axis: int | Sequence[int] = -1) -> tf.Tensor
 
     `tf.math.l2_normalize` multiplies the gradient at a zero vector by 1e6. Since FedGELA clips
     gradients by their global norm, one such vector would suppress the rest of the batch.
-
-    Args:
-      values: float tensor of any shape.
-      axis: axis of the components of a vector, or several of them.
-
-    Returns:
-      Tensor of the same shape and type.
     """
     length = safe_norm(values, axis=axis, keepdims=True)
     alive = length > 0

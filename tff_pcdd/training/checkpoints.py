@@ -321,11 +321,6 @@ def load_tree(path: Path, template: Any, checksum: str) -> Any:
 
     Files of earlier versions, whose arrays are numbered in `tf.nest` order, are loaded too.
 
-    Args:
-        path: the file.
-        template: a structure whose leaves have the same shapes and types.
-        checksum: what `save_tree` returned.
-
     Raises:
         DamagedFileError: the file is missing or damaged.
         DataError: the shapes or types differ from those of the template, or the file cannot be
@@ -347,12 +342,7 @@ def load_tree(path: Path, template: Any, checksum: str) -> Any:
 def load_arrays(
     path: Path, checksum: str, wanted: Callable[[str], Any] = lambda name: True
 ) -> dict[str, np.ndarray]:
-    """Loads arrays that `save_tree` saved, by their names.
-
-    Args:
-        path: the file.
-        checksum: what `save_tree` returned.
-        wanted: tells by its name whether an array is loaded; by default, all are.
+    """Loads arrays that `save_tree` saved, by their names: those that are `wanted`.
 
     Raises:
         DamagedFileError: the file is missing or damaged, or larger when it is unpacked.

@@ -122,9 +122,6 @@ def of_methods(names: Iterable[str]) -> dict[str, Style]:
 def of_curves(owners: Sequence[str]) -> list[Style]:
     """The styles of curves: the color of the method, and other dashes for further curves of it.
 
-    Args:
-        owners: the method of each curve.
-
     Example:
         >>> [style.dashes for style in of_curves(["fedgela", "fedavg", "fedgela"])]
         [(), (), (7, 4)]

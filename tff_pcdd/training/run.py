@@ -325,12 +325,6 @@ class Run:
         It continues as if it had been planned for that many from the start. The last round of a run
         is evaluated in full. If it would have been evaluated differently in the longer run, its
         checkpoint is deleted, so that it is computed again.
-
-        Raises:
-            SettingError: there is no checkpoint to continue from, or it has no earlier rounds, or
-                the run keeps its client states in the other kind of store.
-            DataError: the run was made with other data.
-            WriteError: the directory cannot be changed.
         """
         directory, rounds = self.directory, self.config.training.rounds
         planned = fewer_rounds(directory, self.config)

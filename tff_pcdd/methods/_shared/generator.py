@@ -132,18 +132,7 @@ def adam_step(
     done: tf.Tensor,
     rate: tf.Tensor,
 ) -> tuple[list[tf.Tensor], dict[str, list[tf.Tensor]]]:
-    """One step of Adam, with its state passed as data.
-
-    Args:
-        values: tensors to be optimized.
-        gradients: their gradients.
-        adam: moving averages {"mean": [...], "square": [...]} of the gradients and their squares.
-        done: int32 scalar, number of previous steps.
-        rate: learning rate.
-
-    Returns:
-        The new values and the new `adam`.
-    """
+    """One step of Adam after `done` steps, with its moving averages passed as data."""
     time = tf.cast(done + 1, tf.float32)
     corrections = [1 - tf.pow(beta, time) for beta in _ADAM_BETAS]
 

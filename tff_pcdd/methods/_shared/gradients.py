@@ -39,12 +39,8 @@ def gradients_at(
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Like `gradients_of`, with other values assigned to the variables temporarily.
 
-    Args:
-        values: the values at which the loss is computed, one for each variable.
-        loss: computes the loss with the variables as they are.
-        variables: they are set to these values, and afterwards to their own values again.
-        unchanged: variables that computing the loss must not change, such as the statistics of
-            normalization layers; they are set to their own values again as well.
+    Variables that are to stay `unchanged`, such as the statistics of normalization layers, get
+    their own values again as well.
     """
     own = read((*variables, *unchanged))
     assign(variables, values)

@@ -79,10 +79,6 @@ class Actors:
     Args:
         handles: Ray's handles; all of them are ready.
         timeout: seconds after which an actor that does not answer counts as lost.
-
-    Attributes:
-        all: the actors.
-        timeout: as given.
     """
 
     def __init__(self, handles: Sequence[Any], timeout: float):

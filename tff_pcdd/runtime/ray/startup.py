@@ -22,13 +22,6 @@ def start(
 ) -> Actors:
     """Starts Ray or connects to a cluster, and starts actors; `end` is its counterpart.
 
-    Args:
-        address: "host:port", "auto", or None to start Ray on this machine.
-        actors: number of actors; by default as many as the cluster has room for.
-        cpus: CPUs, and threads, of each actor.
-        gpus: GPUs of each actor, which may be a fraction.
-        timeout: seconds after which an actor that does not answer counts as lost.
-
     Raises:
         SettingError: the cluster has no room for the actors.
         RuntimeStartError: there is no cluster, or the actors do not start.
