@@ -56,19 +56,15 @@ class NonfiniteLog:
         self._action = action
         self._totals = totals
         totals.update(dict.fromkeys((*COUNTS, "nonfinite_in_a_row"), 0))
-        self._round, self._rounds, self._in_a_row = 0, 0, 0
+        # `earlier` is how many rounds before the current one were not finite.
+        self._round, self.earlier, self._in_a_row = 0, 0, 0
 
     def begin(self, round_number: int) -> None:
         """Begins to count for a round."""
         self._round = round_number
-        self._rounds = self._totals["nonfinite_rounds"]
+        self.earlier = self._totals["nonfinite_rounds"]
         self._in_a_row = self._totals["nonfinite_in_a_row"]
         self._totals["nonfinite_in_a_row"] = 0
-
-    @property
-    def earlier(self) -> int:
-        """How many rounds before the current one were not finite."""
-        return self._rounds
 
     def restore(self, round_number: int, earlier: int | None = None) -> None:
         """Continues after a round, whose counts are in the totals.
@@ -82,8 +78,8 @@ class NonfiniteLog:
         """
         rounds, in_a_row = self._totals["nonfinite_rounds"], self._totals["nonfinite_in_a_row"]
         self._round = round_number
-        self._rounds = rounds - (in_a_row > 0) if earlier is None else earlier
-        self._in_a_row = max(in_a_row - (rounds > self._rounds), 0)
+        self.earlier = rounds - (in_a_row > 0) if earlier is None else earlier
+        self._in_a_row = max(in_a_row - (rounds > self.earlier), 0)
 
     def all_dropped(self, clients: int) -> None:
         """Warns that all clients dropped out of the current round, which is not counted."""
@@ -116,7 +112,7 @@ class NonfiniteLog:
             counts: whether it counts in a row like a lost one, even if it is not.
         """
         _logger.warning("round %d: %s", self._round, what)
-        self._totals["nonfinite_rounds"] = self._rounds + 1
+        self._totals["nonfinite_rounds"] = self.earlier + 1
         if lost:
             self._totals["last_lost_round"] = self._round
         if lost or counts or self._action == STOP:

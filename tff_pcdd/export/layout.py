@@ -69,7 +69,8 @@ class ExportDirectory:
         self._version = str(version)
         self._overwrite = overwrite
         self._settings: Mapping[str, Any] | None = None
-        self._written: dict[str, float] = {}
+        # The folders of this export's complete models, with the accuracies.
+        self.written: dict[str, float] = {}
         known = (MODELS_CONFIG, SITES, GLOBAL, _PERSONAL, _UNFINISHED)
         if not _is_utf_8(self._root):
             reason = "is no name in UTF-8, to which TensorFlow could write; choose another one"
@@ -99,9 +100,9 @@ class ExportDirectory:
             unfinished = _read(self._root / _UNFINISHED)
             if settings is not None and unfinished.get("settings") == settings:
                 with contextlib.suppress(KeyError, TypeError, ValueError):  # If it was changed.
-                    self._written = self._read_written(unfinished)
+                    self.written = self._read_written(unfinished)
             self._repair()
-        taken = [f for f in folders if self._target(f).exists() and f not in self._written]
+        taken = [f for f in folders if self._target(f).exists() and f not in self.written]
         if taken and not self._overwrite:
             raise SettingError(
                 _SETTING,
@@ -114,11 +115,6 @@ class ExportDirectory:
     def is_unfinished(self) -> bool:
         """Whether an export into the directory was interrupted."""
         return (self._root / _UNFINISHED).exists()
-
-    @property
-    def written(self) -> Mapping[str, float]:
-        """The folders of this export's complete models, with the accuracies."""
-        return self._written
 
     @contextlib.contextmanager
     def writing(
@@ -172,7 +168,7 @@ class ExportDirectory:
                         files.rename(old, target)
                 raise
             files.remove(old)
-            self._written[folder] = accuracy
+            self.written[folder] = accuracy
         finally:
             with contextlib.suppress(WriteError):
                 files.remove(filling)
@@ -187,7 +183,7 @@ class ExportDirectory:
         """Notes what has been written, and which version will be complete once it is renamed."""
         if self._settings is None:
             return
-        values: dict[str, Any] = {"settings": self._settings, "written": self._written}
+        values: dict[str, Any] = {"settings": self._settings, "written": self.written}
         if folder:
             # By its time of change, a version tells whether it is this one or an earlier one.
             time = self._filling(folder).stat().st_mtime_ns

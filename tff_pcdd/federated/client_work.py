@@ -18,7 +18,7 @@ from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange, all_finite, can_be_summed, subtract
 from tff_pcdd.methods.calibrated import Calibrated
-from tff_pcdd.methods.network import Network, read
+from tff_pcdd.methods.network import read
 from tff_pcdd.methods.records import Client
 
 
@@ -34,16 +34,12 @@ class ClientWork:
     def __init__(self, spec: TrainingSpec) -> None:
         self._spec = spec
         with initialization.zeros():
-            self._net = spec.network()
-            self._phases = spec.method.phases(self._net, spec.local_epochs)
-            self._training = LocalTraining(spec, self._net, moved_by(self._phases))
-        self.update: Callable[..., Any] = function(self._update, self._net)
-        self.head_sums: Callable[..., Any] = function(self._head_sums, self._net)
-
-    @property
-    def net(self) -> Network:
-        """The network; after `update` it holds the client's local model."""
-        return self._net
+            # After `update`, it holds the client's local model.
+            self.net = spec.network()
+            self._phases = spec.method.phases(self.net, spec.local_epochs)
+            self._training = LocalTraining(spec, self.net, moved_by(self._phases))
+        self.update: Callable[..., Any] = function(self._update, self.net)
+        self.head_sums: Callable[..., Any] = function(self._head_sums, self.net)
 
     def _update(
         self, message: Message, state: ClientState, data: ClientData
@@ -63,7 +59,7 @@ class ClientWork:
                     finite, else 0. Then the client is excluded: it has its earlier state, and the
                     other values are 0, like those of a client without samples.
         """
-        method, net, work = self._spec.method, self._net, self._spec.local_work
+        method, net, work = self._spec.method, self.net, self._spec.local_work
         # What is in one place has no clients that could do less.
         uneven = not (work.is_full or method.pools_samples)
         draws = work.draw(data.seed, self._spec.local_epochs) if uneven else None
@@ -105,7 +101,7 @@ class ClientWork:
     ) -> OrderedDict[str, Any]:
         client = self._training.begin(message, state, data, self._phases)
         method = cast(Calibrated, self._spec.method)
-        return ordered(method.head_sums(self._net, client, self._reducer(data)))
+        return ordered(method.head_sums(self.net, client, self._reducer(data)))
 
     def _reducer(self, data: ClientData) -> Callable[..., Any]:
         """The argument `reduce` of `Method.upload`."""
@@ -113,7 +109,7 @@ class ClientWork:
 
     def _change(self, client: Client, weights: Mapping[str, Sequence[tf.Tensor]]) -> WeightsChange:
         """The change of the averaged weights since the broadcast ones."""
-        net = self._net
+        net = self.net
         mirrored = subtract(net.mirrored.all, weights["mirrored"])
         num_trainable = len(net.mirrored.trainable)
         statistics = subtract(net.shared.statistics, weights["statistics"])

@@ -47,19 +47,15 @@ class PersonalEvaluation:
         self._spec = spec
         self._method = spec.method
         with initialization.zeros():
-            self._net = spec.network()
-            self._phases = spec.method.personal_phases(self._net, spec.local_epochs)
-            self._training = LocalTraining(spec, self._net, moved_by(self._phases))
-        traced = functools.partial(function, net=self._net)
+            # After `evaluate`, it holds the client's personal model.
+            self.net = spec.network()
+            self._phases = spec.method.personal_phases(self.net, spec.local_epochs)
+            self._training = LocalTraining(spec, self.net, moved_by(self._phases))
+        traced = functools.partial(function, net=self.net)
         self.evaluate: Callable[..., Any] = traced(self._evaluate)
         self.evaluate_before: Callable[..., Any] = traced(self._evaluate_before)
         self.personal_weights: Callable[..., Any] = traced(self._personal_weights)
         self.logits: Callable[..., Any] = traced(self._logits_after)
-
-    @property
-    def net(self) -> Network:
-        """The network; after `evaluate` it holds the client's personal model."""
-        return self._net
 
     def personal_model(
         self, message: Message, state: ClientState, data: ClientData
@@ -69,7 +65,7 @@ class PersonalEvaluation:
         The variables of the network do not hold the personal model yet: assign the values that
         `personal_weights` returns.
         """
-        return self._net, self._training.begin(message, state, data, self._phases)
+        return self.net, self._training.begin(message, state, data, self._phases)
 
     def _evaluate(
         self, message: Message, state: ClientState, data: ClientData
@@ -138,7 +134,7 @@ class PersonalEvaluation:
         client = self._begin(message, state, data)
         if local_epochs:
             self._training.run(self._phases, data.train, client, data.seed)
-        return read(self._net.variables)
+        return read(self.net.variables)
 
     def _logits_after(
         self, message: Message, state: ClientState, data: ClientData
@@ -162,11 +158,11 @@ class PersonalEvaluation:
 
     def _begin(self, message: Message, state: ClientState, data: ClientData) -> Client:
         client = self._training.begin(message, state, data, self._phases)
-        self._method.personalize(self._net, client)
+        self._method.personalize(self.net, client)
         return client
 
     def _logits(self, x: tf.Tensor, client: Client) -> tf.Tensor:
-        logits = self._method.personal_logits(self._net, x, client)
+        logits = self._method.personal_logits(self.net, x, client)
         return without_answers(logits, x, self._spec)
 
     def _predict(

@@ -89,7 +89,8 @@ class CheckpointManager:
         self._keep = keep
         self._run = dict(run or {})
         self._place = place
-        self._newest: Manifest | None = None
+        # Of the checkpoint that was saved or loaded last.
+        self.newest: Manifest | None = None
 
     def identify(self, **digests: str) -> None:
         """Adds digests that identify the run."""
@@ -114,7 +115,7 @@ class CheckpointManager:
         if not self.rounds():
             # After a power cut, no earlier checkpoint could replace a manifest without its arrays.
             files.sync_directory(self._directory)
-        self._newest = Manifest(
+        self.newest = Manifest(
             round=checkpoint.round,
             run=self._run,
             arrays=checksum,
@@ -124,17 +125,12 @@ class CheckpointManager:
             metrics=checkpoint.metrics,
         )
         # This synchronizes the directory, with the names of both files.
-        manifests.write(self._directory, self._newest)
+        manifests.write(self._directory, self.newest)
         oldest = self.rounds()[-self._keep :][0]
         for number in manifests.rounds(self._directory):
             if number < oldest and number != best:
                 self._delete(number)
         store.forget_before(oldest, best)
-
-    @property
-    def newest(self) -> Manifest | None:
-        """The manifest of the checkpoint that was saved or loaded last."""
-        return self._newest
 
     def record_results(self, summary: str, answers: Mapping[str, str]) -> None:
         """Adds to the newest checkpoint what damage of the results is noticed by.
@@ -143,11 +139,11 @@ class CheckpointManager:
             summary: the text of summary.json, which is restored from it.
             answers: checksums of the files of the models' answers, by name.
         """
-        if self._newest is None:
+        if self.newest is None:
             return
-        manifest = dataclasses.replace(self._newest, summary=summary, answers=dict(answers))
-        if manifest != self._newest:
-            self._newest = manifest
+        manifest = dataclasses.replace(self.newest, summary=summary, answers=dict(answers))
+        if manifest != self.newest:
+            self.newest = manifest
             manifests.write(self._directory, manifest)
 
     def forget_after(self, round_number: int) -> None:
@@ -264,7 +260,7 @@ class CheckpointManager:
         store.restore(manifest.clients, [arrays.clients[client] for client in numbers])
         # The same samples may be in other files now.
         present = {name: self._run[name] for name in ("files",) if name in self._run}
-        self._newest, self._run = manifest, {**manifest.run, **present}
+        self.newest, self._run = manifest, {**manifest.run, **present}
         return Checkpoint(number, arrays.server, manifest.totals, manifest.metrics)
 
     def _check(self, manifest: Manifest, store: ClientStateStore, *, trains: bool) -> None:
