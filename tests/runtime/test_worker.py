@@ -89,13 +89,6 @@ def _start_user(
     )
 
 
-def _fake_binary(folder: pathlib.Path, script: str) -> pathlib.Path:
-    path = folder / "worker_binary"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
-
-
 def test_worker_ends_with_its_user_and_closes_the_pipe(tmp_path):
     user = _start_user(tmp_path, _COMPUTES, "3")
     # `communicate` waits until the pipe is closed; a worker that inherited it would keep it open.
@@ -192,48 +185,38 @@ def _start(binary):
         worker.create_context(insecure=True)
 
 
-def test_missing_binary(tmp_path):
-    with pytest.raises(runtime.RuntimeStartError, match="nowhere is not a file"):
-        _start(tmp_path / "nowhere")
-
-
-def test_binary_that_is_not_executable(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "mode", "reasons"),
+    [
+        (None, 0, ["worker_binary is not a file"]),
+        (b"", 0o644, ["is not executable"]),
+        (b"\x7fELF, but not of this machine", 0o755, ["Exec format error"]),
+        (
+            b"#!/bin/sh\necho \"/lib/libc.so.6: version 'GLIBC_2.34' not found\" >&2; exit 1\n",
+            0o755,
+            ["exited with status 1", "'GLIBC_2.34' not found", "C library is too old"],
+        ),
+        (b"#!/bin/sh\nexit 0\n", 0o755, ["exited with status 0 without any output"]),
+    ],
+    ids=["missing", "not executable", "of another machine", "C library too old", "silent"],
+)
+def test_programs_that_cannot_be_the_worker(content, mode, reasons, tmp_path):
     path = tmp_path / "worker_binary"
-    path.write_text("")
-    with pytest.raises(runtime.RuntimeStartError, match="is not executable"):
-        _start(path)
-
-
-def test_binary_of_another_machine(tmp_path):
-    path = tmp_path / "worker_binary"
-    path.write_bytes(b"\x7fELF, but not of this machine")
-    path.chmod(0o755)
-    with pytest.raises(runtime.RuntimeStartError, match="Exec format error"):
-        _start(path)
-
-
-def test_c_library_too_old(tmp_path):
-    path = _fake_binary(
-        tmp_path,
-        """echo "worker_binary: /lib/libc.so.6: version 'GLIBC_2.34' not found" >&2; exit 1""",
-    )
+    if content is not None:
+        path.write_bytes(content)
+        path.chmod(mode)
     with pytest.raises(runtime.RuntimeStartError) as caught:
         _start(path)
-    assert "exited with status 1" in str(caught.value)
-    assert "'GLIBC_2.34' not found" in str(caught.value)
-    assert "C library is too old" in str(caught.value)
-
-
-def test_silent_exit(tmp_path):
-    path = _fake_binary(tmp_path, "exit 0")
-    with pytest.raises(runtime.RuntimeStartError, match="exited with status 0 without any output"):
-        _start(path)
+    for reason in reasons:
+        assert reason in str(caught.value)
 
 
 def test_no_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "_START_TIMEOUT", 1.0)
     before = children(os.getpid())
-    path = _fake_binary(tmp_path, "exec sleep 1000")
+    path = tmp_path / "worker_binary"
+    path.write_text("#!/bin/sh\nexec sleep 1000\n")
+    path.chmod(0o755)
     with pytest.raises(runtime.RuntimeStartError, match=r"did not answer on port .* within 1 s"):
         _start(path)
     assert {*children(os.getpid())} <= {*before}
