@@ -1,11 +1,12 @@
-"""Asks an exported model about a table or images, and measures its accuracy if labels are named.
+"""Asks an exported model about new samples, and measures its accuracy if labels are known.
 
     python -m tasks.predict --export_dir=exported --data_dir=new_patients.csv \\
         --output_file=answers.csv
 
-Columns are found by their names, and images by their files, in a folder or in a column of a table.
-Writes a csv file with a line for each row: what the model predicts, and the probability of each
-class. --model_name="St. Mary" asks the model of a client instead of the global one.
+Columns are found by their names, and images by their files, in a folder or in a column of a table;
+arrays (.npz) and LEAF's JSON files are read as in training, with their labels. Writes a csv file
+with a line for each sample: what the model predicts, and the probability of each class.
+--model_name="St. Mary" asks the model of a client instead of the global one.
 --label_column=diagnosis measures a hospital that took no part. See docs/how-to/serving.md.
 """
 
@@ -18,22 +19,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tff_pcdd import evaluation, files, heavy, stages, tables, text
 from tff_pcdd.cli import program
 from tff_pcdd.cli.flags import Flags
-from tff_pcdd.data import rows
+from tff_pcdd.data import new_samples, rows
+from tff_pcdd.data.new_samples import NewSamples
 from tff_pcdd.errors import SettingError, printable
 from tff_pcdd.export import columns, layout
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from tff_pcdd.data.encoding import Column
     from tff_pcdd.export.served import Answers
 
 _MODEL, _DATA = "Model", "Data"
 
 # The column of the sites, if none is named.
 _SITE = "site"
+
+# Flags that say which images or texts there are, and those about labels.
+_INPUTS = ("path_column", "path_pattern", "text_column")
+_LABELS = ("label_column", "site_column")
 
 # The output of a model that names columns beyond what was seen in training.
 _OUTSIDE = "out_of_range"
@@ -55,11 +62,32 @@ def define(flags: Flags) -> None:
         "data_dir",
         None,
         "Path of a table (.csv, .xlsx, .parquet) or of a folder of tables; for a model of images, "
-        "of a folder of images or of a table that lists them. Required.",
+        "of a folder of images or of a table that lists them; of an .npz file, or of a JSON file "
+        "of LEAF, or of a folder of such files. Required.",
         _DATA,
     )
     flags.add(
-        str, "path_column", "path", "Column of image files, relative to the table's folder.", _DATA
+        str,
+        "path_column",
+        "path",
+        "Column of image files, relative to the table's folder, or of images.",
+        _DATA,
+    )
+    flags.add(
+        str,
+        "path_pattern",
+        None,
+        "The image file of a row, with columns in braces, such as {image_id}.jpg.",
+        _DATA,
+    )
+    flags.add(str, "text_column", None, "Column of texts, for a model of texts.", _DATA)
+    flags.add(
+        bool,
+        "label_folders",
+        False,
+        "Take the folders of images for sites and classes, as in training, and measure the "
+        "accuracy.",
+        _DATA,
     )
     flags.add(
         str,
@@ -89,44 +117,70 @@ def main(flags: Flags) -> None:
     _check_output(output, data_dir, overwrite=flags["overwrite"])
 
     known = columns.read(model_dir)
-    table = cells = None
-    paths: list[Path] = []
-    labels: list[str] = []
-    sites: list[str] = []
-    if known is None and data_dir.is_dir():
-        of_tables = ("path_column", "label_column", "site_column")
-        flags.refuse_given(of_tables, "needs a table that lists the images")
-        paths = rows.images_in(data_dir)
-        ids = [os.path.relpath(path, data_dir) for path in paths]
-    else:
-        label_column, site_column = flags["label_column"], flags["site_column"]
-        if not label_column:
-            flags.refuse_given(("site_column",), "needs label_column")
-        table = rows.read(data_dir, (site_column or _SITE) if label_column else None)
-        ids = [f"row {row}" for row in table.rows]
-        if label_column:
-            labels = rows.names(table, label_column, "label")
-            if site_column or _SITE in table:
-                sites = rows.names(table, site_column or _SITE, "site")
-        if known is not None:
-            cells = rows.cells(table, known)
-        else:
-            paths = rows.listed_images(table, data_dir, flags["path_column"])
-
+    is_leaf = known is None and new_samples.are_leaf(data_dir)
+    if known is None and (is_leaf or new_samples.are_arrays(data_dir)):
+        flags.refuse_given((*_INPUTS, *_LABELS), "needs a table")
+        flags.refuse_given(("label_folders",), "needs a folder of images")
+    # Which of LEAF's data sets it is, the model says.
+    given = None if is_leaf else _read(flags, data_dir, known)
     heavy.load("tensorflow")
     from tff_pcdd.export.served import ServedModel
 
     stages.enter("loading the model")
     model = ServedModel(model_dir)
-    if table is not None and labels:
-        rows.check_labels(table, labels, model.class_names)
-    batches = model.of_images(paths) if cells is None else model.of_cells(cells)
+    if given is None:
+        given = new_samples.of_leaf(data_dir, model.takes, model.dtype, model.class_names)
+    ids, x, labels, sites, shown = given
+    if isinstance(x, list):
+        batches = model.of_images(x, shown)
+    else:
+        batches = model.of_arrays(x, str(data_dir)) if known is None else model.of_cells(x)
+    if labels:
+        rows.check_labels(str(data_dir), ids, labels, model.class_names)
     stages.enter(f"answering {text.plural(len(ids), 'sample')}")
     answered = _write(output, batches, model.class_names, ids, labels)
     stages.leave()
     for line in _accuracies(labels, sites, answered):
         print(line)
     print(f"{text.plural(len(ids), 'answer')} in {output}")
+
+
+def _read(flags: Flags, data_dir: Path, known: Sequence[Column] | None) -> NewSamples:
+    """What the model is asked about; LEAF's files are read by `new_samples.of_leaf`."""
+    if known is not None:
+        reason = "has no effect, because the model takes the columns of a table"
+        flags.refuse_given((*_INPUTS, "label_folders"), reason)
+    elif new_samples.are_arrays(data_dir):
+        return new_samples.of_arrays(data_dir)
+    if flags["label_folders"]:
+        flags.refuse_given((*_INPUTS, *_LABELS), "needs a table, and label_folders a folder")
+        paths, labels, sites = rows.labelled_images(data_dir)
+        shown = list(map(str, paths))
+        ids = [os.path.relpath(path, data_dir) for path in paths]
+        return NewSamples(ids, paths, labels, sites, shown)
+    if known is None and data_dir.is_dir():
+        flags.refuse_given((*_INPUTS, *_LABELS), "needs a table that lists the images")
+        paths = rows.images_in(data_dir)
+        ids = [os.path.relpath(path, data_dir) for path in paths]
+        return NewSamples(ids, paths, shown=list(map(str, paths)))
+    label_column, site_column = flags["label_column"], flags["site_column"]
+    if not label_column:
+        flags.refuse_given(("site_column",), "needs label_column")
+    table = rows.read(data_dir, (site_column or _SITE) if label_column else None)
+    labels, sites, shown = [], [], []
+    if label_column:
+        labels = rows.names(table, label_column, "label")
+        if site_column or _SITE in table:
+            sites = rows.names(table, site_column or _SITE, "site")
+    x: Any
+    if known is not None:
+        x = rows.cells(table, known)
+    elif flags["text_column"]:
+        x = np.array(rows.texts(table, flags["text_column"]), object)
+    else:
+        column, pattern = flags["path_column"], flags["path_pattern"]
+        x, shown = rows.listed_images(table, data_dir, column, pattern)
+    return NewSamples([f"row {row}" for row in table.rows], x, labels, sites, shown)
 
 
 def _check_output(path: Path, data_dir: Path, *, overwrite: bool) -> None:

@@ -10,16 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from tff_pcdd.data import sources
+from tff_pcdd.data import new_samples, sources
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.encoding import Column
 from tff_pcdd.data.sources import _pillow
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._features import with_markers
-from tff_pcdd.data.sources._names import check_once, column_name, in_order, is_missing
+from tff_pcdd.data.sources._names import (
+    as_texts,
+    check_once,
+    column_name,
+    in_order,
+    is_missing,
+)
 from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.data.sources._table_folder import check_tables, read_tables
-from tff_pcdd.data.sources._table_images import listed_paths
+from tff_pcdd.data.sources._table_images import listed_paths, stored_images
 from tff_pcdd.errors import DataError, nearest, question
 from tff_pcdd.text import plural
 
@@ -63,19 +69,69 @@ def images_in(folder: pathlib.Path) -> list[pathlib.Path]:
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
     if not found:
-        raise DataError(f"{folder}: holds no images")
+        raise DataError(f"{folder}: holds no images{new_samples.within(folder)}")
     for path in found:
         check_file(path, within=folder)
     return found
 
 
-def listed_images(table: Columns, path: pathlib.Path, column: str) -> list[pathlib.Path]:
-    """The image file of each row of a table, which names it relative to the folder of its file."""
+def labelled_images(folder: pathlib.Path) -> tuple[list[pathlib.Path], list[str], list[str]]:
+    """The images in folders of sites and classes, as in training, with their labels and sites.
+
+    Raises:
+        DataError: if there are none, or they are in other folders.
+    """
+    source: Any = sources.create("folder", data_dir=str(folder))
+    found, _ = source.find()
+    return list(map(pathlib.Path, found.paths)), found.labels, found.sites
+
+
+def listed_images(
+    table: Columns, path: pathlib.Path, column: str, pattern: str | None = None
+) -> tuple[list[pathlib.Path], list[str]]:
+    """The image file of each row of a table, and what messages call it.
+
+    If the table holds the images, these are temporary files.
+
+    Args:
+        table: the table.
+        path: the file of the table, relative to whose folder the images are named.
+        column: the column of the image files, or of images.
+        pattern: the image file of a row, with columns in braces, instead of the column.
+
+    Raises:
+        SettingError: if the pattern names no files.
+        DataError: if there is no such column, or a file does not exist.
+    """
     source: Any = sources.create("table", data_dir=str(path), path_column=column)
-    table.values(column, "path_column")
-    names = listed_paths(table, column, None, path.parent)
-    found = source.existing_files(names, path, path.parent)
-    return [pathlib.Path(os.fsdecode(name)) for name in found]
+    stored = stored_images(table, column, pattern)
+    if stored is not None:
+        shown = [f"{table.place}, row {row}" for row in table.rows]
+        return [pathlib.Path(os.fsdecode(name)) for name in stored.paths()], shown
+    if pattern is None and column not in table:
+        there = textwrap.shorten(", ".join(table.names), 200)
+        raise DataError(
+            f"{table.place}: column {column!r} of image files is missing, there are {there}; "
+            "path_column can name another, `path_pattern` the files, and `text_column` a column of "
+            f"texts{table.separator_hint()}{question(nearest(column, table.names))}"
+        )
+    names = listed_paths(table, column, pattern, path.parent)
+    found = [*map(os.fsdecode, source.existing_files(names, path, path.parent))]
+    return list(map(pathlib.Path, found)), found
+
+
+def texts(table: Columns, column: str) -> list[str]:
+    """The text in each row of a column, with the blanks at its ends.
+
+    Raises:
+        DataError: if there is no such column, or a text is missing.
+    """
+    values = table.values(column, "text_column")
+    written = as_texts(values, "text", table.place, table.rows)
+    return [
+        value if isinstance(value, str) else text
+        for value, text in zip(values, written, strict=True)
+    ]
 
 
 def names(table: Columns, column: str, what: str) -> list[str]:
@@ -89,8 +145,16 @@ def names(table: Columns, column: str, what: str) -> list[str]:
     return [next(named) if there else "" for there in is_there]
 
 
-def check_labels(table: Columns, labels: Sequence[str], class_names: Sequence[str]) -> None:
-    """Warns of labels, from `names`, that are no class of the model, and therefore count as wrong.
+def check_labels(
+    place: str, ids: Sequence[str], labels: Sequence[str], class_names: Sequence[str]
+) -> None:
+    """Warns of labels that are no class of the model, and therefore count as wrong.
+
+    Args:
+        place: what the samples are from, for messages.
+        ids: what each sample is called.
+        labels: the label of each sample; empty where it is missing.
+        class_names: the classes of the model.
 
     Raises:
         DataError: if no label is a class of the model.
@@ -100,13 +164,13 @@ def check_labels(table: Columns, labels: Sequence[str], class_names: Sequence[st
     if known.isdisjoint(labels):
         found = in_order(filter(None, labels))
         raise DataError(
-            f"{table.place}: no label is a class of the model, which are "
+            f"{place}: no label is a class of the model, which are "
             f"{listed('class', class_names)}; there are {', '.join(found[:6]) or 'no labels'}"
         )
     if unknown:
         first = unknown[0]
         warn(
-            f"{table.place}, row {table.rows[first]}: the label {labels[first]!r:.40} is no class "
+            f"{place}, {ids[first]}: the label {labels[first]!r:.40} is no class "
             f"of the model; the answers to {plural(len(unknown), 'such row')} count as wrong"
         )
 

@@ -1,4 +1,4 @@
-"""Answers of an exported model for rows of a table, or for image files, in batches."""
+"""Answers of an exported model for rows of a table, arrays, texts or image files, in batches."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import tensorflow as tf
 
 from tff_pcdd import files
 from tff_pcdd.errors import DamagedFileError, DataError
+
+# What is said of the values that a model takes.
+_VALUES = {"uint8": "whole numbers from 0 to 255 (uint8)", "object": "texts"}
 
 # Rows and images that are answered at a time.
 _ROWS, _IMAGES = 4096, 64
@@ -31,6 +34,8 @@ class ServedModel:
 
     Attributes:
         class_names: the names of the classes, in their order.
+        takes: what the inputs are called: images, features or texts.
+        dtype: the type of their values; that of objects for texts.
 
     Raises:
         DamagedFileError: it cannot be loaded.
@@ -44,28 +49,53 @@ class ServedModel:
             signature = self._model.signatures[_OF_STORED]
             # Of all constants, only the names of the classes are made outside of the graph.
             (names,) = (each for each in signature.captured_inputs if each.dtype == tf.string)
+            ((self.takes, self._spec),) = signature.structured_input_signature[1].items()
         except (OSError, LookupError, ValueError, AssertionError, tf.errors.OpError) as error:
             reason = str(error).strip().partition("\n")[0]
             raise DamagedFileError(f"{directory} cannot be loaded: {reason}") from error
         self.class_names = [name.decode() for name in names.numpy().tolist()]
+        self.dtype = np.dtype(self._spec.dtype.as_numpy_dtype)
 
     def of_cells(self, cells: np.ndarray) -> Iterator[Answers]:
         """The answers to rows of a table, from `rows.cells`, in batches."""
         signature = self._model.signatures[_OF_STORED]
-        ((name, spec),) = signature.structured_input_signature[1].items()
-        for start in range(0, len(cells), _ROWS):
-            batch = tf.constant(cells[start : start + _ROWS], spec.dtype)
-            yield _arrays(signature(**{name: batch}))
+        most = _ROWS if cells.ndim < 3 else _IMAGES
+        for start in range(0, len(cells), most):
+            batch = tf.constant(cells[start : start + most], self._spec.dtype)
+            yield _arrays(signature(**{self.takes: batch}))
 
-    def of_images(self, paths: Sequence[Path]) -> Iterator[Answers]:
+    def of_arrays(self, x: np.ndarray, place: str) -> Iterator[Answers]:
+        """The answers to images, vectors or texts, [n, …], in batches.
+
+        Raises:
+            DataError: the model takes inputs of another shape or type; names the place.
+        """
+        found, wanted = (_VALUES.get(str(each), str(each)) for each in (x.dtype, self.dtype))
+        shape = ["n", *self._spec.shape[1:]]
+        if ["n", *x.shape[1:]] != shape:
+            raise DataError(
+                f"{place}: the samples are {found} of the shape {list(x.shape)}; the model takes "
+                f"{self.takes}, {wanted} [{', '.join(map(str, shape))}]"
+            )
+        if x.dtype != self.dtype:
+            raise DataError(
+                f"{place}: the samples are {found}, and the model was trained on {wanted}; save "
+                f"them as {wanted}, with the values that they had in training"
+            )
+        return self.of_cells(x)
+
+    def of_images(self, paths: Sequence[Path], shown: Sequence[str]) -> Iterator[Answers]:
         """The answers to image files, in batches.
+
+        Args:
+            paths: the files.
+            shown: what each is called in messages.
 
         Raises:
             DataError: the model takes no image files, or one of them is not read; names it.
         """
         if _OF_FILES not in self._model.signatures:
-            inputs = self._model.signatures[_OF_STORED].structured_input_signature[1]
-            raise DataError(f"{self._directory} takes {', '.join(inputs)}, and no image files")
+            raise DataError(f"{self._directory} takes {self.takes}, and no image files")
         signature = self._model.signatures[_OF_FILES]
         for start in range(0, len(paths), _IMAGES):
             batch = paths[start : start + _IMAGES]
@@ -73,13 +103,14 @@ class ServedModel:
             try:
                 yield _arrays(signature(image_bytes=tf.constant(contents)))
             except tf.errors.InvalidArgumentError as error:
-                for path, content in zip(batch, contents, strict=True):
+                names = shown[start : start + _IMAGES]
+                for name, content in zip(names, contents, strict=True):
                     try:
                         signature(image_bytes=tf.constant([content]))
                     except tf.errors.InvalidArgumentError as own:
                         reason = own.message.partition("\n\t [[")[0].rpartition("\n")[2]
                         reason = _ASSERTION.sub(r"\1", reason).rstrip(".")
-                        raise DataError(f"{path}: {reason}") from error
+                        raise DataError(f"{name}: {reason}") from error
                 raise
 
 

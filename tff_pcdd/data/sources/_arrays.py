@@ -79,7 +79,7 @@ class OwnArrays(OwnSource, ImageSource, MissingValues):
         samples = OwnSamples(
             place,
             inputs,
-            _labels(columns["label"], known, place, rows),
+            class_labels(columns["label"], known, place, rows),
             names.get("site"),
             pick(parts, rows),
             lambda row: f"sample {rows[row]}",
@@ -222,7 +222,7 @@ def known_classes(class_names: Iterable[Any], place: str) -> list[str]:
     return known
 
 
-def _labels(
+def class_labels(
     given: np.ndarray, known: Sequence[str] | None, place: str, rows: Sequence[int]
 ) -> list[str]:
     """The name of each sample's class; labels are indices into the known names, if any are."""

@@ -72,6 +72,11 @@ def index(folder: str | os.PathLike, limits: Limits) -> dict[str, Entry]:
     paths = sorted(folder.glob("*.json"))
     if not paths:
         raise DataError(f"{folder} holds no JSON file")
+    return index_files(paths, limits)
+
+
+def index_files(paths: Iterable[pathlib.Path], limits: Limits) -> dict[str, Entry]:
+    """Like `index`, in given files."""
     entries: dict[str, Entry] = {}
     for path in paths:
         for user, entry in _index_file(path, limits).items():

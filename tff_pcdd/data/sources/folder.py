@@ -48,7 +48,7 @@ _ENDING = re.compile(r"\.[A-Za-z]\w*$")
 
 
 @dataclasses.dataclass
-class _Found:
+class Found:
     """The samples of a directory, and what was left out of it."""
 
     root: pathlib.Path
@@ -129,13 +129,8 @@ class Folder(OwnImages):
         return _images(str(self.path), 1)
 
     def load(self, request: LoadRequest) -> PooledData:
-        root = self.directory()
-        found = self._scan(root)
-        if not found.paths:
-            if any(name.lower().endswith(_VOLUMES) for name in found.others):
-                raise DataError(f"{root}: there are only {found.others[0]} and the like; {VOLUMES}")
-            raise DataError(f"{root}: there are no images, {FORMATS}; {_LAYOUT}")
-        notes = self._report(found)
+        found, notes = self.find()
+        root = found.root
         names = [os.path.relpath(path, root).replace(os.sep, "/") for path in found.paths]
         starts = [match[1] if (match := re.search(_SERIES, name)) else name for name in names]
         advice = f"group_pattern='{_SERIES}' keeps them in one part"
@@ -154,6 +149,20 @@ class Folder(OwnImages):
         )
         return self.pool_images(samples, request)
 
+    def find(self) -> tuple[Found, dict[str, int]]:
+        """The images with their classes and sites, and counts of what it warns is left out.
+
+        Raises:
+            DataError: if there are none, or they are in other folders.
+        """
+        root = self.directory()
+        found = self._scan(root)
+        if not found.paths:
+            if any(name.lower().endswith(_VOLUMES) for name in found.others):
+                raise DataError(f"{root}: there are only {found.others[0]} and the like; {VOLUMES}")
+            raise DataError(f"{root}: there are no images, {FORMATS}; {_LAYOUT}")
+        return found, self._report(found)
+
     def _groups(self, root: pathlib.Path, names: list[str]) -> list[str] | None:
         """The group of each image; None if no pattern finds them."""
         if self.group_pattern is None:
@@ -166,9 +175,9 @@ class Folder(OwnImages):
             groups.append(", ".join(part or "" for part in match.groups()) or match[0])
         return groups
 
-    def _scan(self, root: pathlib.Path) -> _Found:
+    def _scan(self, root: pathlib.Path) -> Found:
         """All images below the directory."""
-        found = _Found(root)
+        found = Found(root)
         top = found.folders(root)
         refuse_folders(str(root), [name for name, _ in top])
         parts = {part: path for name, path in top if (part := part_of(name))}
@@ -193,7 +202,7 @@ class Folder(OwnImages):
             raise DataError(f"{root}: the classes are {names}, which are parts; {_LAYOUT}")
         return found
 
-    def _scan_sites(self, found: _Found, sites: list[tuple[str, pathlib.Path]]) -> None:
+    def _scan_sites(self, found: Found, sites: list[tuple[str, pathlib.Path]]) -> None:
         for site, folder in sites:
             before, flat = len(found.paths), len(found.others)
             for label, place in found.folders(folder):
@@ -204,7 +213,7 @@ class Folder(OwnImages):
             if before == len(found.paths):
                 found.empty.append(site)
 
-    def _scan_class(self, found: _Found, site: str, label: str, folder: pathlib.Path) -> None:
+    def _scan_class(self, found: Found, site: str, label: str, folder: pathlib.Path) -> None:
         for entry in found.entries(folder):
             if _is_dir(entry):
                 raise DataError(
@@ -220,7 +229,7 @@ class Folder(OwnImages):
             found.labels.append(label)
             found.sites.append(site)
 
-    def _report(self, found: _Found) -> dict[str, int]:
+    def _report(self, found: Found) -> dict[str, int]:
         """Warns of what was left out, and counts it."""
         sites = sorted(set(found.empty) - set(found.sites))
         classes = sorted(found.classes - set(found.labels))

@@ -80,13 +80,17 @@ class LeafSource(LeafFormat, LeafDirectory):
             raise DataError(f"{train_dir} and {test_dir}: no user has any sample")
         if request.max_clients is not None:
             users = _choose(users, request.max_clients, request.seed, train_dir)
-        read = [self._read(part, users) for part in parts]
+        read = [self.read_users(part, users) for part in parts]
         return self.pool(users, read, self.num_classes, notes)
 
-    def _read(
+    def read_users(
         self, entries: Mapping[str, Entry], users: Sequence[str]
     ) -> tuple[Examples, list[np.ndarray]]:
-        """The samples of the given users in one pair of arrays, and the rows of each user."""
+        """The samples of the given users in one pair of arrays, and the rows of each user.
+
+        Raises:
+            DataError: if the data of a user have another form; names the file and the user.
+        """
         wanted = [user for user in users if user in entries]
         total = sum(entries[user].size for user in wanted)
         x = np.empty((total, *self.input_shape), np.uint8)
@@ -178,7 +182,7 @@ class LeafSynthetic(LeafVectors, LeafSource):
     )
 
 
-_CLASSES: Mapping[str, type[LeafSource]] = {
+SOURCES: Mapping[str, type[LeafSource]] = {
     cls.name: cls for cls in (Femnist, Shakespeare, Sent140, LeafSynthetic)
 }
 
@@ -229,10 +233,10 @@ def load_leaf(
             differ, inputs have another form, labels are out of range, or a user occurs twice;
             names the file, and the user if there is one.
     """
-    if dataset not in _CLASSES:
-        raise SettingError("dataset", dataset, f"choose one of {', '.join(_CLASSES)}")
+    if dataset not in SOURCES:
+        raise SettingError("dataset", dataset, f"choose one of {', '.join(SOURCES)}")
     # Both folders are given, so `data_dir` is not searched for them.
-    source = _CLASSES[dataset](data_dir=str(pathlib.Path(train_dir)), num_classes=num_classes)
+    source = SOURCES[dataset](data_dir=str(pathlib.Path(train_dir)), num_classes=num_classes)
     pooled = source.load_folders(train_dir, test_dir, LoadRequest(max_clients, seed))
     return pooled.federation(dataset)
 

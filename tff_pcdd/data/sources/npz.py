@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from tff_pcdd.errors import DataError
 _MOST_BYTES = 1_000_000_000
 _MOST_COMPRESSED = 100
 
-_NEEDED, _OPTIONAL = ("x", "y", "site"), ("split", "class_names", "group")
+_KNOWN = ("x", "y", "site", "split", "class_names", "group")
 
 # The array of a client's file in PFLlib's layout: a pickled dictionary.
 _PICKLED = "data"
@@ -60,11 +60,16 @@ class Npz(OwnArrays, DirectorySource):
         if not self.path.is_dir():
             return [self.path]
         folders = _client_folders(self.path).values()
-        return [path for folder in folders for path in sorted(folder.glob("*.npz"))]
+        return [path for folder in folders for path in files_in(folder)]
 
     def load(self, request: LoadRequest) -> PooledData:
         self.check()
-        arrays = _read_clients(self.path) if self.path.is_dir() else _read(self.path)
+        if self.path.is_dir():
+            folders = _client_folders(self.path).items()
+            files = [(part, path) for part, folder in folders for path in files_in(folder)]
+            arrays = read_clients(self.path, files)
+        else:
+            arrays = read_arrays(self.path)
         return self.pool_arrays(
             str(self.path),
             arrays["x"],
@@ -77,8 +82,14 @@ class Npz(OwnArrays, DirectorySource):
         )
 
 
-def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
-    """The arrays of a file."""
+def read_arrays(
+    path: pathlib.Path, needed: Sequence[str] = ("x", "y", "site")
+) -> dict[str, np.ndarray]:
+    """The arrays of a file; those of the parts of MedMNIST's in one.
+
+    Raises:
+        DataError: if it cannot be read, or lacks an array that is needed.
+    """
     check_file(path)
     arrays: dict[str, np.ndarray] = {}
     try:
@@ -89,7 +100,7 @@ def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
             if unpacked > _MOST_BYTES + _MOST_COMPRESSED * path.stat().st_size:
                 raise ValueError(f"its arrays have {unpacked} bytes")
             parts = _parts(there)
-            wanted = parts or (*_NEEDED, *_OPTIONAL)
+            wanted = parts or _KNOWN
             for name in [name for name in wanted if name in there]:
                 arrays[name] = _array(file, name)
     # A damaged archive raises errors of the archive, of its compression, or of an array's header,
@@ -98,11 +109,12 @@ def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
         raise DataError(f"{path} cannot be read as an .npz file: {reason_of(error)}") from error
     if parts:
         return _joined(path, arrays, parts)
-    for name in _NEEDED:
+    for name in needed:
         if name not in arrays:
+            all_needed = " and ".join(filter(None, (", ".join(needed[:-1]), needed[-1])))
             raise DataError(
-                f"{path}: array {name!r} is missing, there are {', '.join(there):.200}; x, y and "
-                "site are needed"
+                f"{path}: array {name!r} is missing, there are {', '.join(there):.200}; "
+                f"{all_needed} {'is' if len(needed) == 1 else 'are'} needed"
             )
     if unused := sorted(set(there) - set(arrays)):
         warn(f"{path}: {listed('array', unused)} not used; {', '.join(wanted)} would be")
@@ -182,23 +194,37 @@ def _client_folders(root: pathlib.Path) -> dict[str, pathlib.Path]:
     return folders if {"train", "test"} <= set(folders) else {}
 
 
-def _read_clients(root: pathlib.Path) -> dict[str, np.ndarray]:
-    """The arrays of all clients, with their parts and sites."""
+def files_in(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The files of the clients in a folder, in the order of their names."""
+    return sorted(folder.glob("*.npz"))
+
+
+def read_clients(
+    root: pathlib.Path, files: Iterable[tuple[str, pathlib.Path]]
+) -> dict[str, np.ndarray]:
+    """The arrays of all clients, with their parts and sites.
+
+    Args:
+        root: the folder that the files must not lead out of.
+        files: the parts and paths of the clients' files.
+
+    Raises:
+        DataError: if one cannot be read, or they do not fit each other.
+    """
     x, y, sites, split = [], [], [], []
-    for part, folder in _client_folders(root).items():
-        for path in sorted(folder.glob("*.npz")):
-            if not is_within(path, root):
-                raise DataError(f"{path} is a link to a file outside of {root}")
-            arrays = _read_client(path)
-            if len(arrays["x"]) != len(arrays["y"]):
-                raise DataError(
-                    f"{path}: {len(arrays['x'])} inputs and {len(arrays['y'])} labels; one label "
-                    "per input is needed"
-                )
-            x.append(arrays["x"])
-            y.append(arrays["y"])
-            sites += [path.stem] * len(arrays["y"])
-            split += [part] * len(arrays["y"])
+    for part, path in files:
+        if not is_within(path, root):
+            raise DataError(f"{path} is a link to a file outside of {root}")
+        arrays = _read_client(path)
+        if len(arrays["x"]) != len(arrays["y"]):
+            raise DataError(
+                f"{path}: {len(arrays['x'])} inputs and {len(arrays['y'])} labels; one label "
+                "per input is needed"
+            )
+        x.append(arrays["x"])
+        y.append(arrays["y"])
+        sites += [path.stem] * len(arrays["y"])
+        split += [part] * len(arrays["y"])
     inputs = _stacked(str(root), x)
     # Those of PyTorch: channels first.
     if inputs.ndim == 4 and inputs.shape[1] in (1, 3) and inputs.shape[3] not in (1, 3):
