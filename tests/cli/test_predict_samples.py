@@ -12,7 +12,11 @@ from PIL import Image
 from tests.cli.stages import without_stages
 from tests.cli.test_predict import ROUND, accuracy, agree, measured
 from tests.cli.test_refusals import check
+from tests.data.refusals import unusable
 from tests.data.test_own_folder import make
+from tff_pcdd.data.sources._leaf_formats import ALPHABET
+from tff_pcdd.training import restore_run
+from tff_pcdd.training.run_directory import read_config
 
 pytestmark = pytest.mark.integration
 
@@ -204,6 +208,22 @@ def test_texts_of_leaf_and_of_tables_have_the_answers_of_the_run(of_texts, ask, 
     assert 0 < len(correct) < 20
     assert out[0].startswith(f"accuracy {100 * np.mean(correct):.2f} % (95 % interval ")
     assert out[0].endswith(f", {len(correct)} rows")
+
+
+def test_a_simulation_takes_texts_as_strings(of_texts):
+    """Their ids are positions in LEAF's alphabet, 80 for others; blanks precede shorter texts."""
+    root, _ = of_texts
+    run = restore_run(read_config(root / "run"), root / "run")
+    long, short = "~" + speech("to be")[0][0], "or not"
+    text = [long[-80:], short.rjust(80)]
+    ids = np.array([[ALPHABET.find(each) % 81 for each in line] for line in text], np.uint8)
+    assert 80 in ids[0]
+    for client in (None, "A"):
+        np.testing.assert_array_equal(run.predict([long, short], client), run.predict(ids, client))
+    found = run.simulation.features(np.array([long, short]))
+    np.testing.assert_array_equal(found, run.simulation.features(ids))
+    with unusable("x has the shape []; inputs are [n, 80]"):
+        run.predict(short)
 
 
 def test_texts_that_cannot_be_read(of_texts, ask, tmp_path):

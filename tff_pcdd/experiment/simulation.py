@@ -422,7 +422,8 @@ class Simulation:
         Args:
             x: inputs [n, …] as the federation stores them, such as uint8 images. For tables also a
                 data frame, or a mapping from names to values: its columns are found by their
-                names, further ones are ignored, and values are read as in training.
+                names, further ones are ignored, and values are read as in training. For texts also
+                strings [n], of which the last characters count.
             client: as for `keras_model`, which is called for this: keep its model if you predict
                 more than once.
 

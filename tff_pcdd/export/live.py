@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from tff_pcdd import text
 from tff_pcdd.data import encoding, rows
-from tff_pcdd.data.input_spec import IMAGE_FILE
+from tff_pcdd.data.input_spec import IMAGE_FILE, TEXT
 from tff_pcdd.errors import DataError, SettingError, one_of
-from tff_pcdd.export import keras_file
+from tff_pcdd.export import inputs, keras_file
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
 from tff_pcdd.federated.batches import eval_batches
 from tff_pcdd.federated.weights import load
@@ -75,6 +75,8 @@ def _stored(simulation: Simulation, x: Any) -> np.ndarray:
     Refuses what is no batch of inputs, which Keras says in many lines.
     """
     columns = simulation.federation.input_spec.columns
+    if simulation.federation.input_spec.kind == TEXT and _are_texts(x):
+        return inputs.from_text(tf.constant(x), simulation.federation.input_spec).numpy()
     if columns is not None and rows.is_frame(x):
         return encoding.encode(rows.cells(rows.frame(x, "x"), columns), columns)
     expected, found = simulation.federation.train.x.shape[1:], np.shape(x)
@@ -89,6 +91,11 @@ def _stored(simulation: Simulation, x: Any) -> np.ndarray:
             meant += "names of its columns"
         raise DataError(f"x has the shape {list(found)}; inputs are [{batch}]{meant}{one}")
     return x
+
+
+def _are_texts(x: Any) -> bool:
+    """Whether this is a list or an array of texts, or any sequence of them."""
+    return not isinstance(x, str) and bool(len(x)) and all(isinstance(each, str) for each in x)
 
 
 def _number(simulation: Simulation, client: str | int) -> int:
