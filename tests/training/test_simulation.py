@@ -106,6 +106,15 @@ def test_clients_without_samples_are_told_of(caplog):
     assert empty
     assert f"{empty} of 90 clients have no training samples" in caplog.text
     caplog.clear()
+    first, second, *_ = federation.clients
+    clients = (
+        dataclasses.replace(first, train=np.arange(5)),
+        dataclasses.replace(second, train=np.arange(0)),
+    )
+    alone = CONFIG.with_settings(clients_per_round=1)
+    Simulation(alone, dataclasses.replace(federation, clients=clients))
+    assert "1 of 2 clients has no training samples" in caplog.text
+    caplog.clear()
     with checks.warned_before():
         Simulation(config)
     assert not caplog.messages

@@ -100,7 +100,8 @@ class Simulation:
         num_clients = self.federation.num_clients
         empty = self.federation.clients_without_train
         if empty and not checks.is_warned_before():
-            _logger.warning("%d of %d clients have no training samples", empty, num_clients)
+            have = "has" if empty == 1 else "have"
+            _logger.warning("%d of %d clients %s no training samples", empty, num_clients, have)
         if config.training.clients_per_round > num_clients:
             raise SettingError(
                 "clients_per_round",
