@@ -187,8 +187,8 @@ def test_results_of_another_version_are_noticed_once(run, module, call_here, cap
         path.write_text(f"ANSWER = {version}\n")
         assert start.finished_result(CONFIG, run) == {"seed": 0}
     warning = (
-        f"{name} has changed since runs such as {run} were trained with it; finished runs keep "
-        "their results, and `overwrite` computes them again"
+        f"{name} has changed since runs such as {run} were trained with it; they keep their "
+        "results, and `overwrite` computes them again"
     )
     assert caplog.messages == [warning] * 2
 

@@ -85,8 +85,8 @@ def warn_of_results(directory: Path) -> None:
         if name in sys.modules and digest != change[-1] and change not in _said:
             _said.add(change)
             _logger.warning(
-                "%s has changed since runs such as %s were trained with it; finished runs keep "
-                "their results, and `overwrite` computes them again",
+                "%s has changed since runs such as %s were trained with it; they keep their "
+                "results, and `overwrite` computes them again",
                 name,
                 directory,
             )
