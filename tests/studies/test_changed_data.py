@@ -9,6 +9,7 @@ import pytest
 
 from tests.data.refusals import refuses, unusable
 from tff_pcdd.data import DataConfig
+from tff_pcdd.data.sources.table import Table
 from tff_pcdd.report import comparison_page
 from tff_pcdd.results import compared
 from tff_pcdd.results.reading import Directory
@@ -86,6 +87,22 @@ def test_results_of_earlier_data_are_said_once_without_loading_data(
     run(folder, out, ["fedavg", "local"], overwrite=True)
     run(folder, out, ["fedavg", "local"])
     assert len(of_data(caplog)) == 3
+
+
+def test_a_study_lists_files_once(folder, tmp_path, monkeypatch):
+    """However many of its runs have finished; each call looks again, and so does each run alone."""
+    out, listed = tmp_path / "out", []
+    monkeypatch.setattr(Table, "read_files", lambda source: listed.append(source) or [])
+    run(folder, out, ["fedavg", "local", "fedprox"])
+    listed.clear()
+    for calls in (1, 2):
+        run(folder, out, ["fedavg", "local", "fedprox"])
+        assert len(listed) == calls
+    dry_run.compare([config_of(folder, each) for each in ("fedavg", "local")], out)
+    assert len(listed) == 3
+    for calls in (4, 5):
+        run_experiment(config_of(folder), out / "fedavg" / "seed_0", report=False)
+        assert len(listed) == calls
 
 
 def test_copied_files_and_runs_without_a_record_say_nothing(folder, tmp_path, caplog):

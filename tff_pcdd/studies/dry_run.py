@@ -82,6 +82,7 @@ def _done(config: ExperimentConfig, directory: str | os.PathLike) -> int:
     return 0 if record is None else record.round
 
 
+@earlier_data.listed_once()
 def _all_done(runs: Iterable[StudyRun], overwrite: bool) -> list[int]:
     return [0 if overwrite else _done(run.config, run.folder) for run in runs]
 

@@ -212,6 +212,7 @@ def check(
     warm_start.check(((run.config, run.folder) for run in runs), overwrite=overwrite)
 
 
+@earlier_data.listed_once()
 def run_all(
     runs: Sequence[StudyRun],
     directory: Path,

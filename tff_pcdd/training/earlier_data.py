@@ -6,8 +6,10 @@ that are from no files, have no such record, so nothing is said about them.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,20 @@ KEY = "files"
 # Changes of which `warn_of_results` has warned.
 _said: set[tuple[str, str]] = set()
 
+# The files of data sets, by their settings, within `listed_once`.
+_listings: ContextVar[dict[str, Mapping[str, read_files.ReadFile]] | None]
+_listings = ContextVar("listings", default=None)
+
+
+@contextlib.contextmanager
+def listed_once() -> Iterator[None]:
+    """Within a study, whose runs mostly have the same data, lists the files of a data set once."""
+    token = _listings.set({})
+    try:
+        yield
+    finally:
+        _listings.reset(token)
+
 
 def warn_of_results(directory: Path, config: ExperimentConfig) -> None:
     """Warns of data that have changed since a run was trained that is not computed again.
@@ -35,7 +51,7 @@ def warn_of_results(directory: Path, config: ExperimentConfig) -> None:
     A study has many such runs: the same change is said once.
     """
     source = config.data.source
-    found = read_files.listing(source)
+    found = _listing(source)
     changed = _changes(manifests.newest_of(directory), found) if found else ""
     if changed and (_place(source), changed) not in _said:
         _said.add((_place(source), changed))
@@ -65,15 +81,12 @@ def refuse_mixture(
         DataError: the data cannot be read.
     """
     places = {_place(config.data.source) for config in left} - {""}
-    listings: dict[str, Any] = {}
     for config, directory in begun:
         source = config.data.source
         place = _place(source)
         if place not in places:
             continue
-        if repr(source) not in listings:
-            listings[repr(source)] = read_files.listing(source)
-        found = listings[repr(source)]
+        found = _listing(source)
         manifest = manifests.newest_of(directory) if found else None
         changed = _changes(manifest, found)
         if manifest is None or not changed:
@@ -95,6 +108,16 @@ def describe(source: DataSource, manifest: Manifest) -> str:
     changed = _changes(manifest, read_files.listing(source))
     what = f" ({changed})" if changed else ""
     return f" than those in data_dir={_place(source)} now{what}" if _place(source) else ""
+
+
+def _listing(source: DataSource) -> Mapping[str, read_files.ReadFile]:
+    """The files of a data set, from `read_files.listing`; see `listed_once`."""
+    known = _listings.get()
+    if known is None:
+        return read_files.listing(source)
+    if repr(source) not in known:
+        known[repr(source)] = read_files.listing(source)
+    return known[repr(source)]
 
 
 def _place(source: DataSource) -> str:
