@@ -32,9 +32,10 @@ from tff_pcdd.training.file_names import (
 _MOST, _MOST_FOLDERS = 1000, 100_000
 # What a terminal says of these accuracies.
 _BEST = (
-    "GA and PA: of a comparison or a sweep of several methods, those of its method with the "
-    "highest GA, which is named first (with the highest PA if a sweep has chosen by "
-    "--criterion=va_personal); of a sweep of one method, those with the chosen settings."
+    "GA and PA: of a comparison or a sweep of several methods, those of the method that its answer "
+    "recommends as one model for all, which is named first (as a model for each client if a sweep "
+    "has chosen by --criterion=va_personal); of a sweep of one method, those with the chosen "
+    "settings."
 )
 # The most curves, settings of a line, and methods of a comparison that are drawn.
 _CURVES, _SETTINGS, _METHODS = 200, 6, 8
@@ -53,7 +54,8 @@ class Entry:
         data: the data set and its partition.
         link: the address of its report, relative to the page; None if there is none.
         state: "finished", "unfinished" or "diverged".
-        ga, pa: accuracies in percent, of the best method of a comparison or sweep; None if unknown.
+        ga, pa: accuracies in percent, of the method that a comparison or sweep recommends; None if
+            unknown.
         epochs: the local epochs after which PA is measured; None if unknown or not the same.
         seconds: time of training; None if unknown.
         finished: when its newest results were written, as seconds since 1970.
@@ -235,6 +237,10 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
     several = len(results.partitions) > 1
     named = [(run, settings_table.names(each, several=several)) for run, each in known]
     titles = {run.method: title for run, (title, _) in named}
+    # Who the clients are has no part in which model for all is recommended.
+    (answer, *_) = answers.read(results, ()) or [answers.Answer("", ())]
+    taken = [each.method for each in answer.recommended if "ga_final" in each.keys]
+    order.sort(key=lambda name: name not in taken)
     best = results.of(method=order[0]) if order and not several else None
     entry = _entry(
         root,

@@ -360,10 +360,13 @@ def _methods(
     ]
     # The accuracy of the comparison that corresponds to that by which settings were chosen.
     asked = "pa_final" if criterion == "va_personal" else "ga_final"
-    choices = final.answers[0].choices if final.answers else ()
-    choices = sorted(choices, key=lambda choice: choice.key != asked)
-    leads = final.results.of(method=choices[0].best) if choices else Results(())
     models = final.answers[0].recommended if final.answers else []
+    taken = [
+        each.method
+        for each in models
+        if asked in each.keys or (asked == "pa_final" and each.is_personal)
+    ]
+    shown = final.results.of(method=taken[0]) if taken else Results(())
     # Those of the accuracy that was asked for come first.
     models = models[::-1] if asked == "ga_final" else models
     recommended = {each.method: each for each in models}
@@ -389,11 +392,11 @@ def _methods(
             [columns[0], Column("rounds", "rounds of its runs, with all seeds")], every
         ),
         "first": "method",
-        "accuracies": [leads.mean(key) for key in _FINAL],
+        "accuracies": [shown.mean(key) for key in _FINAL],
         "finals": final.results,
         # The method of these accuracies first.
         "what": text.listed(
-            [name_of(m) for m in sorted(by_method, key=lambda m: m not in leads.methods)], 4
+            [name_of(m) for m in sorted(by_method, key=lambda m: m not in shown.methods)], 4
         ),
         "problems": directory.problems,
     }
