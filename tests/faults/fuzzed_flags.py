@@ -19,11 +19,12 @@ import signal
 import sys
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 from absl import logging as absl_logging
 
 from tests.faults.case import REFUSED, SAME, Case, SilentDifference, one_line
@@ -44,6 +45,10 @@ PROGRAMS = {
     "partition": ("--output_dir={directory}/out",),
     "evaluate": ("--run_dir={directory}/run",),
     "export": ("--run_dir={directory}/run", "--export_dir={directory}/out"),
+    "predict": (
+        *("--export_dir={directory}/exported", "--data_dir={directory}/new.csv"),
+        *("--output_file={directory}/answers.csv", "--overwrite"),
+    ),
     "report": ("--run_dir={directory}/run",),
     "benchmark": ("--output_dir={directory}/out",),
 }
@@ -85,6 +90,9 @@ VALUES = {
 
 # Flags that take seconds for each value, because a network is built to read the file.
 _SLOW = {"pretrained_weights": ("NUL", "lone surrogate", "root", "long")}
+
+# Whose images would be looked for.
+_NO_ROOT = ("predict", "data_dir")
 
 # Flags that are not among those of a program.
 _SPECIAL = ("flagfile", "config", "undefok")
@@ -146,6 +154,23 @@ def _flags_of(program: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
+class _Model:
+    """What stands for an exported model of images."""
+
+    class_names = ("cat", "dog")
+    takes, dtype = "images", np.dtype(np.uint8)
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+
+    def of_images(self, paths: Sequence[Path], shown: Sequence[str]) -> Iterator[Mapping]:
+        label = np.array([b"cat"] * len(shown), object)
+        yield {"label": label, "probabilities": np.full([len(shown), 2], 0.5)}
+
+    def of_arrays(self, x: np.ndarray, place: str) -> Iterator[Mapping]:
+        return self.of_images([], x.tolist())
+
+
 @contextlib.contextmanager
 def nothing_is_computed() -> Iterator[None]:
     """Replaces what follows the checks of settings, and restores what programs change."""
@@ -161,6 +186,7 @@ def nothing_is_computed() -> Iterator[None]:
         "tff_pcdd.studies.sweep_methods": lambda *_, **__: ("tables", {}, []),
         "tff_pcdd.training.evaluate_run": lambda *_, **__: results,
         "tff_pcdd.export.iter_export": lambda *_, **__: [],
+        "tff_pcdd.export.served.ServedModel": _Model,
         "tff_pcdd.report.partition.write": lambda *_: "drawn",
         "benchmarks.suite.run": lambda *_, **__: "measured",
     }
@@ -206,6 +232,12 @@ def arguments_of(program: str, directory: Path) -> list[str]:
         (directory / "run").mkdir(exist_ok=True)
         text = json.dumps(ExperimentConfig().to_settings())
         (directory / "run" / "config.json").write_text(text)
+    if program == "predict":
+        model = directory / "exported" / "global" / "1"
+        model.mkdir(parents=True, exist_ok=True)
+        for path in (model / "saved_model.pb", directory / "a.png"):
+            path.write_bytes(b"")
+        (directory / "new.csv").write_text("path,text,label,site\na.png,to be,cat,Oslo\n")
     return [argument.format(directory=directory) for argument in PROGRAMS[program]]
 
 
@@ -216,9 +248,11 @@ def _check_flag(program: str, flag: str, needed: tuple[str, ...], directory: Pat
     with nothing_is_computed(), _settings_come_back():
         for name in _SLOW.get(flag, VALUES):
             value = VALUES[name]
+            if name == "root" and (program, flag) == _NO_ROOT:
+                continue
             # The results belong into the case's directory, and the run is one of it.
-            if flag in ("output_dir", "export_dir", "run_dir"):
-                value = f"{directory}/{value}" if value.strip() else value
+            if flag in ("output_dir", "output_file", "export_dir", "run_dir"):
+                value = f"{directory}/{value}" if value else value
             try:
                 outcomes.add(run_program(program, *usual, *needed, f"--{flag}={value}"))
             except Exception as error:
