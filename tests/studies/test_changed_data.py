@@ -191,7 +191,8 @@ def test_errors_say_which_data_and_what_to_do(folder, tmp_path):
         f"{manifest} was written with other data (samples, or their division among clients) than "
         f"those in data_dir={folder} now ({NEW}); "
     )
-    with unusable(f"{problem}bring the earlier data back, or train the run again"):
+    new = "exported models answer for new samples (tasks.predict)"
+    with unusable(f"{problem}bring the earlier data back, or train the run again; {new}"):
         restore_run(config, out)
     remedy = "name another output_dir, replace the run with `overwrite`, or bring the earlier data"
     with unusable(f"{problem}{remedy} back"):

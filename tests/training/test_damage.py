@@ -236,12 +236,19 @@ def test_directories_with_names_of_later_rounds_stay(saved, kind):
     ]
 
 
+AGAIN = r".* or train the run again; exported models answer for new samples \(tasks.predict\)"
+
+
 @pytest.mark.parametrize(
     ("name", "reason", "remedy"),
     [
         ("settings", "belongs to a run with other settings", ".* or overwrite the run"),
-        ("data", "was written with other data", ".* or train the run again"),
-        ("meaning", "was written with inputs of another type", ".* or train the run again"),
+        ("data", "was written with other data", AGAIN),
+        (
+            "meaning",
+            "was written with inputs of another type",
+            AGAIN,
+        ),
     ],
 )
 def test_checkpoints_of_other_runs_and_data_are_refused(name, reason, remedy, tmp_path):

@@ -36,7 +36,10 @@ _IDENTITY = {
 # What to do if they differ, where a run is continued and where it is evaluated or exported.
 _OTHER_SETTINGS = "restore the files of this run, or overwrite the run"
 _TRAIN = "name another output_dir, replace the run with `overwrite`, or bring the earlier data back"
-_READ = "bring the earlier data back, or train the run again"
+_READ = (
+    "bring the earlier data back, or train the run again; exported models answer for new samples "
+    "(tasks.predict)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
