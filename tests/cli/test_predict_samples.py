@@ -146,6 +146,9 @@ def test_arrays_that_the_model_cannot_take(of_arrays, ask, tmp_path):
     path.write_bytes(path.read_bytes()[:99])
     result, _ = ask(root, path)
     check(result, "predict", f"{path} cannot be read as an .npz file: it is no whole archive")
+    np.save(tmp_path / "x.npy", x)
+    result, _ = ask(root, tmp_path / "x.npy")
+    check(result, "predict", "it is a single array (.npy); save x, y and site with np.savez")
     result, _ = ask(root, tmp_path / "b.npz")
     check(result, "predict", f"'{tmp_path}/b.npz' cannot be read: No such file or directory")
 

@@ -28,6 +28,9 @@ _UNKNOWN = "\ufffd"
 
 _ARRAYS, _LEAF = ".npz", ".json"
 
+# A single array, of which the reader of the others says what to do.
+_ARRAY = ".npy"
+
 # What the inputs of an exported model are called.
 _KINDS = {"images": IMAGE, "features": VECTOR, "texts": TEXT}
 
@@ -53,7 +56,7 @@ class NewSamples(NamedTuple):
 
 def are_arrays(path: pathlib.Path) -> bool:
     """Whether a path is an .npz file, or a folder that holds nothing else."""
-    return _holds(path, _ARRAYS)
+    return path.suffix.lower() == _ARRAY or _holds(path, _ARRAYS)
 
 
 def are_leaf(path: pathlib.Path) -> bool:
