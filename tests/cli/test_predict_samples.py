@@ -85,6 +85,11 @@ def test_arrays_have_the_answers_of_the_run(of_arrays, ask, tmp_path):
         f"Oslo: accuracy {accuracy(oslo)}, 40 rows",
         f"St. Mary: accuracy {accuracy(other)}, 20 rows",
     ]
+    y = np.where(np.arange(60) == 7, "", samples["y"])
+    np.savez(tmp_path / "x.npz", x=samples["x"], y=y)
+    partly, found = ask(root, tmp_path / "x.npz")
+    assert partly == [f"accuracy {accuracy(rows[:7] + rows[8:])}, 59 rows"]
+    assert found == [{**row, "label": label} for row, label in zip(rows, y, strict=True)]
     np.savez(tmp_path / "x.npz", x=samples["x"])
     _, found = ask(root, tmp_path / "x.npz", "--model_name=Oslo")
     agree(found, measured(root / "run", "personal", "Oslo"))
@@ -203,6 +208,12 @@ def test_texts_of_leaf_and_of_tables_have_the_answers_of_the_run(of_texts, ask, 
         assert found[0]["id"] == ("row 2" if name == "a.csv" else "row 0")
         for row, known in zip(found, rows, strict=True):
             assert {**row, "id": known["id"], "label": known["label"]} == known
+    (tmp_path / "users").mkdir()
+    for user, own in table.groupby("site"):
+        own.drop(columns="site").to_csv(tmp_path / "users" / f"{user}.csv", index=False)
+    _, again = ask(root, tmp_path / "users", "--text_column=words")
+    assert [row["id"] for row in again[9:11]] == ["row 11 of A.csv", "row 2 of B_C.csv"]
+    assert [{**row, "id": ""} for row in again] == [{**row, "id": ""} for row in found]
     table["next"] = table["next"].where(table["next"].str.strip() != "", None)
     table.to_csv(tmp_path / "a.csv", index=False)
     flags = ("--text_column=words", "--label_column=next")
@@ -309,10 +320,13 @@ def test_images_in_folders_of_classes_in_tables_and_by_ids(trained, ask, tmp_pat
     table.to_parquet(tmp_path / "a.parquet", index=False)
     for path, flag in (
         (data_dir / "list.csv", "--path_pattern={image_id}.png"),
+        (data_dir, "--path_pattern={image_id}.png"),
         (tmp_path / "a.parquet", "--path_column=image"),
     ):
         measures, found = ask(root, path, flag, "--label_column=label")
-        assert measures == out[:1]
+        # The table in a folder is a site.
+        sites = [f"list: {out[0]}"] * path.is_dir()
+        assert measures == [out[0], *sites]
         assert [{**row, "id": ""} for row in found] == [{**row, "id": ""} for row in rows]
     file = io.BytesIO()
     Image.new("RGB", (8, 8)).save(file, "TIFF")

@@ -158,7 +158,8 @@ def _read(flags: Flags, data_dir: Path, known: Sequence[Column] | None) -> NewSa
         shown = list(map(str, paths))
         ids = [os.path.relpath(path, data_dir) for path in paths]
         return NewSamples(ids, paths, labels, sites, shown)
-    if known is None and data_dir.is_dir():
+    # Tables in a folder are asked for by the column of what the model takes.
+    if known is None and data_dir.is_dir() and not any(map(flags.is_given, _INPUTS)):
         flags.refuse_given((*_INPUTS, *_LABELS), "needs a table that lists the images")
         paths = rows.images_in(data_dir)
         ids = [os.path.relpath(path, data_dir) for path in paths]

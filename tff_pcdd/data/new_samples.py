@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import pathlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from tff_pcdd.data.sources import npz
 from tff_pcdd.data.sources._arrays import as_inputs, class_labels, known_classes
 from tff_pcdd.data.sources._leaf_formats import ALPHABET, as_floats
 from tff_pcdd.data.sources._leaf_json import index_files
-from tff_pcdd.data.sources._names import as_names, check_vector
+from tff_pcdd.data.sources._names import Row, as_names, check_vector, is_missing
 from tff_pcdd.data.sources.leaf import SOURCES
 from tff_pcdd.errors import DataError
 from tff_pcdd.text import listed
@@ -82,7 +82,7 @@ def within(folder: pathlib.Path) -> str:
 def of_arrays(path: pathlib.Path) -> NewSamples:
     """The samples of an .npz file, or of a folder with one for each client.
 
-    Only x is needed; y and site say what the samples are and whose.
+    Only x is needed; y and site say what the samples are and whose. Missing ones are empty.
 
     Raises:
         DataError: if it cannot be read, or the arrays do not fit each other.
@@ -98,11 +98,33 @@ def of_arrays(path: pathlib.Path) -> NewSamples:
         for name, what in (("y", "label"), ("site", "site"))
         if name in arrays
     }
-    known = known_classes(arrays["class_names"], place) if "class_names" in arrays else None
-    labels = class_labels(given["label"], known, place, range(len(x))) if "label" in given else []
-    sites = as_names(given["site"], "site", place) if "site" in given else []
+    numbers = range(len(x))
+    found = {what: names(values.tolist(), what, place, numbers) for what, values in given.items()}
+    if "class_names" in arrays and "label" in given:
+        known = known_classes(arrays["class_names"], place)
+        found["label"] = class_labels(given["label"], known, place, numbers)
+    labels, sites = (found.get(what, []) for what in ("label", "site"))
     ids = [f"sample {number}" for number in range(len(x))]
     return NewSamples(_by_client(sites) if path.is_dir() else ids, x, labels, sites)
+
+
+def names(values: Sequence[Any], what: str, place: str, rows: Sequence[Row]) -> list[str]:
+    """Labels or sites as names; empty where one is missing.
+
+    Args:
+        values, what, place, rows: as for `as_names`.
+
+    Raises:
+        DataError: if a value is no name.
+    """
+    there = [index for index, value in enumerate(values) if not is_missing(value)]
+    found = [""] * len(values)
+    named = as_names(
+        [values[index] for index in there], what, place, [rows[index] for index in there]
+    )
+    for index, name in zip(there, named, strict=True):
+        found[index] = name
+    return found
 
 
 def of_leaf(

@@ -95,7 +95,8 @@ def listed_images(
 
     Args:
         table: the table.
-        path: the file of the table, relative to whose folder the images are named.
+        path: the file of the table, relative to whose folder the images are named, or the folder
+            of several.
         column: the column of the image files, or of images.
         pattern: the image file of a row, with columns in braces, instead of the column.
 
@@ -115,8 +116,9 @@ def listed_images(
             "path_column can name another, `path_pattern` the files, and `text_column` a column of "
             f"texts{table.separator_hint()}{question(nearest(column, table.names))}"
         )
-    names = listed_paths(table, column, pattern, path.parent)
-    found = [*map(os.fsdecode, source.existing_files(names, path, path.parent))]
+    folder = path if path.is_dir() else path.parent
+    names = listed_paths(table, column, pattern, folder)
+    found = [*map(os.fsdecode, source.existing_files(names, path, folder))]
     return list(map(pathlib.Path, found)), found
 
 
@@ -140,9 +142,7 @@ def names(table: Columns, column: str, what: str) -> list[str]:
     It is `what` in messages: a "label" or a "site".
     """
     values = table.categories(column, f"{what}_column")
-    is_there = np.array([not is_missing(value) for value in values], bool)
-    named = iter(table.as_names(values, what, is_there))
-    return [next(named) if there else "" for there in is_there]
+    return new_samples.names(values, what, table.place, table.rows)
 
 
 def check_labels(
