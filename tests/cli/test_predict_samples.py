@@ -114,6 +114,25 @@ def test_arrays_have_the_answers_of_the_run(of_arrays, ask, tmp_path):
     assert [{**row, "id": ""} for row in found] == [{**row, "id": ""} for row in (*oslo, *other)]
 
 
+def test_files_of_clients_as_pfllib_writes_them(trained, ask, tmp_path):
+    """Images are [n, channels, height, width] there, and the arrays are in a pickled dictionary."""
+    samples = arrays()
+    for place, number in (("train/0", 20), ("train/1", 20), ("test/0", 8), ("test/1", 7)):
+        path = tmp_path / f"{place}.npz"
+        path.parent.mkdir(exist_ok=True)
+        x, y = samples["x"][-number:, None] / 255, samples["y"][-number:] == "flat"
+        np.savez(path, data={"x": x.astype(np.float32), "y": y.astype(int)})
+    root = trained("clients", "--dataset=npz", f"--data_dir={tmp_path}")
+    out, rows = ask(root, tmp_path / "test")
+    known = measured(root / "run", "global").values()
+    expected = [row for client in "01" for row in known if row["client"] == client]
+    agree(rows, {row["id"]: each for row, each in zip(rows, expected, strict=True)})
+    assert [line.partition(":")[0] for line in out[1:]] == ["0", "1"]
+    of_first, found = ask(root, tmp_path / "test" / "0.npz")
+    assert found == rows[:8]
+    assert of_first == [out[1].removeprefix("0: "), out[1]]
+
+
 def test_arrays_that_the_model_cannot_take(of_arrays, ask, tmp_path):
     root, _, samples = of_arrays
     x, path = samples["x"], tmp_path / "a.npz"

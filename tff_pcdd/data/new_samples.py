@@ -88,8 +88,9 @@ def of_arrays(path: pathlib.Path) -> NewSamples:
         DataError: if it cannot be read, or the arrays do not fit each other.
     """
     place = str(path)
-    if path.is_dir():
-        arrays = npz.read_clients(path, [("test", each) for each in npz.files_in(path)])
+    if of_clients := path.is_dir() or npz.is_of_client(path):
+        files = npz.files_in(path) if path.is_dir() else [path]
+        arrays = npz.read_clients(path, [("test", each) for each in files])
     else:
         arrays = npz.read_arrays(path, ("x",))
     x = as_inputs(arrays["x"], place)
@@ -105,7 +106,7 @@ def of_arrays(path: pathlib.Path) -> NewSamples:
         found["label"] = class_labels(given["label"], known, place, numbers)
     labels, sites = (found.get(what, []) for what in ("label", "site"))
     ids = [f"sample {number}" for number in range(len(x))]
-    return NewSamples(_by_client(sites) if path.is_dir() else ids, x, labels, sites)
+    return NewSamples(_by_client(sites) if of_clients else ids, x, labels, sites)
 
 
 def names(values: Sequence[Any], what: str, place: str, rows: Sequence[Row]) -> list[str]:

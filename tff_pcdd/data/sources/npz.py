@@ -199,6 +199,17 @@ def files_in(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(folder.glob("*.npz"))
 
 
+def is_of_client(path: pathlib.Path) -> bool:
+    """Whether a file is that of a client in PFLlib's layout, whose arrays are pickled."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    # Damaged files, and those that are none; the reader says what is wrong.
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return False
+    return f"{_PICKLED}.npy" in names and "x.npy" not in names
+
+
 def read_clients(
     root: pathlib.Path, files: Iterable[tuple[str, pathlib.Path]]
 ) -> dict[str, np.ndarray]:
