@@ -136,7 +136,7 @@ def write_atomically(
     Raises:
         WriteError: the file cannot be written; if there was one at `path`, it is unchanged.
     """
-    with writing(path), _opened(path.parent) as directory:
+    with writing(path), _opened(path.parent, os.O_RDONLY | os.O_DIRECTORY) as directory:
         # Who made the directory cannot have put a link there under this name.
         temporary = f".{path.name}.{secrets.token_hex(8)}.{process_name()}.tmp"
         try:
@@ -162,9 +162,9 @@ def write_atomically(
 
 
 @contextlib.contextmanager
-def _opened(directory: Path) -> Iterator[int]:
-    """A descriptor of a directory, which stays that of this directory whatever is renamed."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def _opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """A descriptor, which stays that of this file or directory whatever is renamed."""
+    descriptor = os.open(path, flags, 0o666)
     try:
         yield descriptor
     finally:
@@ -307,11 +307,7 @@ def append_text(path: Path, text: str) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Creates a directory and its parents, unless it exists.
-
-    Raises:
-        WriteError: it cannot be created.
-    """
+    """Creates a directory and its parents, unless it exists."""
     with writing(path):
         if not path.is_dir():
             if not path.parent.exists():
@@ -321,22 +317,14 @@ def make_directory(path: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Renames a file or a directory, also across a loss of power.
-
-    Raises:
-        WriteError: it cannot be renamed.
-    """
+    """Renames a file or a directory, also across a loss of power."""
     with writing(target):
         os.replace(source, target)
         sync_directory(target.parent)
 
 
 def remove(path: Path) -> None:
-    """Deletes a file, or a directory with all that it contains; a link, but not its target.
-
-    Raises:
-        WriteError: it cannot be deleted, or not all of it.
-    """
+    """Deletes a file, or a directory with all that it contains; a link, but not its target."""
     with writing(path):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -348,18 +336,11 @@ def sync_files(paths: Collection[Path]) -> None:
     """Waits until the contents of files are on the disk, of several at a time.
 
     Disks complete what is waited for together about as fast as a single file.
-
-    Raises:
-        WriteError: a file cannot be written.
     """
 
     def sync(path: Path) -> None:
-        with writing(path):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        with writing(path), _opened(path) as descriptor:
+            os.fsync(descriptor)
 
     if paths:
         with concurrent.futures.ThreadPoolExecutor(_SYNC_THREADS) as threads:
@@ -369,7 +350,7 @@ def sync_files(paths: Collection[Path]) -> None:
 
 def sync_directory(path: Path) -> None:
     """Waits until the names in a directory are on the disk, as far as the file system can."""
-    with _opened(path) as descriptor:
+    with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         _sync(descriptor)
 
 
@@ -461,10 +442,10 @@ def refuse_links(
     """Checks that none of a directory's entries is a link or, if it is a directory, contains one.
 
     What is written to it would be written where the link points, which who made the directory has
-    chosen.
+    chosen. Neither the directory nor the entries need to exist.
 
     Args:
-        directory: the directory; neither it nor the entries need to exist.
+        directory: the directory.
         names: the names of the entries.
         setting: the setting that names the directory, for the error.
         inside: whether to look into directories.
@@ -543,14 +524,7 @@ def is_lock(path: Path) -> bool:
 
 
 def refuse_locked(directory: Path) -> None:
-    """Checks that no other process has locked a directory, without writing anything.
-
-    Args:
-        directory: the directory; it need not exist.
-
-    Raises:
-        LockedError: another process has locked the directory.
-    """
+    """Raises a LockedError if another process has locked a directory; writes nothing."""
     if os.path.lexists(directory / _LOCK):
         with locked(directory):
             pass
