@@ -17,41 +17,40 @@ if TYPE_CHECKING:
     from tff_pcdd.registry import Registry
 
 
-class _WholeNumber(absl_flags.IntegerParser):
-    def convert(self, argument):
+class _Plain(absl_flags.ArgumentParser):
+    """A parser that says what a value must be; absl's own name Python's functions."""
+
+    expected: str
+
+    def parse(self, argument):
         try:
-            return super().convert(argument)
+            return super().parse(argument)
         except (ValueError, TypeError):
-            raise ValueError("must be a whole number") from None
+            raise ValueError(f"must be {self.expected}") from None
+
+
+class _WholeNumber(_Plain, absl_flags.IntegerParser):
+    expected = "a whole number"
 
 
 class RoundNumber(_WholeNumber):
     """The number of a round, or "best"."""
 
-    def convert(self, argument):
-        try:
-            return argument if argument == "best" else super().convert(argument)
-        except ValueError as error:
-            raise ValueError(f"{error}, or best") from None
+    expected = "a whole number, or best"
+
+    def parse(self, argument):
+        return argument if argument == "best" else super().parse(argument)
 
     def flag_type(self):
         return "round"
 
 
-class _Number(absl_flags.FloatParser):
-    def convert(self, argument):
-        try:
-            return super().convert(argument)
-        except (ValueError, TypeError):
-            raise ValueError("must be a number") from None
+class _Number(_Plain, absl_flags.FloatParser):
+    expected = "a number"
 
 
-class _Truth(absl_flags.BooleanParser):
-    def parse(self, argument):
-        try:
-            return super().parse(argument)
-        except (ValueError, TypeError):
-            raise ValueError("must be true or false") from None
+class _Truth(_Plain, absl_flags.BooleanParser):
+    expected = "true or false"
 
 
 class _Names(absl_flags.ListParser):
@@ -91,7 +90,7 @@ _KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float, "round": ob
 # Settings of one run, and the flags of programs that have several.
 _SEVERAL = {"algorithm": "algorithms", "seed": "seeds"}
 
-# What reads the flags of a type from the command line; absl's own parsers name Python's functions.
+# What reads the flags of a type from the command line.
 _PARSERS: dict[Any, absl_flags.ArgumentParser] = {
     int: _WholeNumber(),
     RoundNumber: RoundNumber(),
