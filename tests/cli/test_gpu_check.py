@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tff_pcdd import machine, stack
 from tff_pcdd.cli import gpu_check
-from tff_pcdd.cli.diagnosis import OK, OPTIONAL, WRONG, Finding
+from tff_pcdd.cli.gpu_check import OK, OPTIONAL, WRONG, Finding
 
 GIB = 2**30
 BUILD = {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tff_pcdd import machine, outputs, stack
 from tff_pcdd.cli import front_door, gpu_check
-from tff_pcdd.cli.diagnosis import OK, OPTIONAL, WRONG, Finding
+from tff_pcdd.cli.gpu_check import OK, OPTIONAL, WRONG, Finding
 from tff_pcdd.runtime import launcher
 
 # The least free space and memory with which small federations train, in GiB.

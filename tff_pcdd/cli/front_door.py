@@ -11,7 +11,6 @@ import importlib
 import platform
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from tff_pcdd import calls, outputs, stack
 from tff_pcdd._version import __version__
@@ -57,7 +56,9 @@ def run(argv: Sequence[str] | None = None) -> None:
         sys.argv = arguments
         importlib.import_module(f"tff_pcdd.cli.{arguments[0]}").run()
     else:
-        _fail(arguments[0])
+        reason = one_of(arguments[0], (*PROGRAMS, "--help", "--version"))
+        print(f"tff-pcdd: error: {shown(arguments[0])}: {reason}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _help() -> str:
@@ -79,9 +80,3 @@ def version() -> str:
     }
     found = ", ".join(f"{package} {number or 'missing'}" for package, number in packages.items())
     return f"tff_pcdd {__version__}{f' (commit {commit})' if commit else ''}\n{found}"
-
-
-def _fail(name: str) -> NoReturn:
-    names = (*PROGRAMS, "--help", "--version")
-    print(f"tff-pcdd: error: {shown(name)}: {one_of(name, names)}", file=sys.stderr)
-    sys.exit(2)

@@ -1,4 +1,4 @@
-"""What `tff-pcdd doctor` says of GPUs: one line if there is none."""
+"""What `tff-pcdd doctor` finds, and what it says of GPUs: one line if there is none."""
 
 from __future__ import annotations
 
@@ -7,16 +7,29 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tff_pcdd import machine, stack
-from tff_pcdd.cli.diagnosis import OK, OPTIONAL, WRONG, Finding
+
+OK, OPTIONAL, WRONG = "ok", "--", "!!"
 
 _INSTALL = 'make install GPU=1, or pip install "tff_pcdd[gpu]"'
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 # TF32 and fast bfloat16 came with it.
 _AMPERE = (8, 0)
+
+
+class Finding(NamedTuple):
+    """What was found.
+
+    Attributes:
+        state: `OK`, `OPTIONAL` or `WRONG`.
+        text: one line, with what to do unless the state is `OK`.
+    """
+
+    state: str
+    text: str
 
 
 def findings() -> Iterator[Finding]:
