@@ -126,10 +126,10 @@ def test_failed_runs_name_the_files_that_exist(places, tmp_path):
         (tmp_path / place).mkdir(exist_ok=True)
         (tmp_path / place / "failures.txt").touch()
     named = " and ".join(str(tmp_path / place / "failures.txt") for place in places)
-    message = experiments.failed_runs(
-        "sweep", ["moon seed 1: E"], 4, str(tmp_path), str(tmp_path / "comparison")
-    )
-    first, second = message.splitlines()
+    directories = str(tmp_path), str(tmp_path / "comparison")
+    with pytest.raises(SystemExit) as end:
+        experiments.end_if_failed("sweep", ["moon seed 1: E"], 4, *directories)
+    first, second = str(end.value).splitlines()
     assert first.startswith("sweep: error: 1 of 4 runs failed; the same command tries them again")
     assert first.endswith(f"; tracebacks are in {named}")
     assert second == "moon seed 1: E"

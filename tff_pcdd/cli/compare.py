@@ -12,7 +12,6 @@ PA).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -72,11 +71,7 @@ def _notations() -> str:
 
 
 def read_algorithms(flags: Flags) -> list[str]:
-    """The methods of the comparison.
-
-    Raises:
-        SettingError: a method is unknown or is there twice, or none is given.
-    """
+    """The methods of the comparison, each of which is known and named once."""
     given = flags.required("algorithms")
     baselines = [name for name in methods.names() if methods.get(name).baseline]
     with_baselines = "baselines" in flags and flags["baselines"]
@@ -100,9 +95,6 @@ def read_algorithms(flags: Flags) -> list[str]:
 
 def read_partition(text: str) -> tuple[str, dict[str, Any]]:
     """The folder and the settings of a partition, read from the notation of `--partitions`.
-
-    Raises:
-        SettingError: the text is not a partition.
 
     Example:
         >>> read_partition("class:2@50")
@@ -133,12 +125,7 @@ def read_partition(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def read_partitions(flags: Flags) -> dict[str, dict[str, Any]]:
-    """The settings of each partition, by its folder; {"": {}} without `--partitions`.
-
-    Raises:
-        SettingError: a text is not a partition, a partition is named twice, or other flags also
-            choose a partition.
-    """
+    """The settings of each partition, by its folder; {"": {}} without `--partitions`."""
     if flags["partitions"] is None:
         return {"": {}}
     main_options = [cls.main_option for cls in partitions.registry.classes().values()]
@@ -170,8 +157,7 @@ def _withdrawn(flags: Flags, partition: str, chosen: Collection[str]) -> Mapping
 def read_configs(flags: Flags) -> dict[str, list[ExperimentConfig]]:
     """The runs of the comparison, by the folder of their partition.
 
-    Raises:
-        SettingError: a flag cannot be used; names all methods with which it cannot.
+    The error about a flag names all methods with which it cannot be used.
     """
     algorithms, seeds = read_algorithms(flags), experiments.read_seeds(flags)
     configs: dict[str, list[ExperimentConfig]] = {}
@@ -232,9 +218,7 @@ def main(flags: Flags) -> None:
     if not failures and not planned and findings.CONTINUES not in tables:
         print(f"{findings.CONTINUES}.\n")
     report.print_end(f"all columns: {output_dir}/comparison.md", page)
-    if failures:
-        number = sum(map(len, configs.values()))
-        sys.exit(experiments.failed_runs("compare", failures, number, output_dir))
+    experiments.end_if_failed("compare", failures, sum(map(len, configs.values())), output_dir)
 
 
 def run(argv: Sequence[str] | None = None) -> None:

@@ -1,10 +1,14 @@
-"""Flags that several programs share, and the experiments that they describe."""
+"""Flags that several programs share, and the experiments that they describe.
+
+What reads flags raises a SettingError if one of them cannot be used.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import os
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,11 +70,7 @@ def restored_paths(flags: Flags) -> dict[str, str | None]:
 
 @contextlib.contextmanager
 def restoring(run_dir: str) -> Iterator[None]:
-    """Says of a checkpoint that a block restores and that is missing which setting names it.
-
-    Raises:
-        SettingError: there is no such checkpoint.
-    """
+    """Says of a checkpoint that a block restores and that is missing which setting names it."""
     try:
         yield
     except FileNotFoundError as error:
@@ -102,8 +102,8 @@ def read_config(
         **fixed: flat settings that replace those of the flags; None resets a setting.
 
     Raises:
-        SettingError: a flag cannot be used, or the command line contains an option of a method that
-            is not chosen. A flagfile may contain such options, so it can serve several methods.
+        SettingError: as all; also if the command line contains an option of a method that is not
+            chosen. A flagfile may contain such options, so it can serve several methods.
     """
     values = flags.given_settings(ExperimentConfig) | fixed
     algorithm = algorithm or values.get("algorithm") or flags["algorithm"]
@@ -131,13 +131,7 @@ def read_config(
 
 
 def applies(setting: Setting, algorithm: str, values: Mapping[str, Any]) -> bool:
-    """Whether a method, or its head calibration, has a setting; True for settings of others.
-
-    Args:
-        setting: the setting.
-        algorithm: the method.
-        values: the settings that are given.
-    """
+    """Whether a method, or its head calibration, has a setting; True for settings of others."""
     if setting.chosen_by not in ("algorithm", _CALIBRATION):
         return True
     return _component(setting, algorithm, values) in setting.applies_to
@@ -179,22 +173,14 @@ def check_data(flags: Flags, config: ExperimentConfig, output_dir: str) -> None:
 
 
 def read_run_options(flags: Flags) -> RunOptions:
-    """The run options that the flags describe.
-
-    Raises:
-        SettingError: a flag cannot be used.
-    """
+    """The run options that the flags describe."""
     modules = imports.digests(flags["import"] or () if "import" in flags else ())
     options = build(RunOptions, flags.given_settings(RunOptions))
     return dataclasses.replace(options, modules=modules)
 
 
 def read_parallel_options(flags: Flags) -> ParallelOptions:
-    """How many runs are computed at the same time.
-
-    Raises:
-        SettingError: a flag cannot be used.
-    """
+    """How many runs are computed at the same time."""
     parallel = build(ParallelOptions, flags.given_settings(ParallelOptions))
     address = "ray_address"
     if parallel.parallel_runs > 1 and flags["runtime"] != RAY_RUNTIME and flags.is_given(address):
@@ -207,21 +193,13 @@ def read_parallel_options(flags: Flags) -> ParallelOptions:
 
 
 def check_precision(flags: Flags, config: ExperimentConfig, options: RunOptions) -> None:
-    """Refuses what this machine cannot compute, or not fast, if it is this process that trains.
-
-    Raises:
-        SettingError: as `ComputeOptions.check`.
-    """
+    """Refuses what this machine cannot compute, or not fast, if it is this process that trains."""
     if "parallel_runs" not in flags or flags["parallel_runs"] == 1:
         options.compute.check(config)
 
 
 def read_seeds(flags: Flags, name: str = "seeds") -> list[int]:
-    """The values of `--seeds`, or of another flag with seeds.
-
-    Raises:
-        SettingError: a value is not a whole number from 0 or is there twice, or none is given.
-    """
+    """The values of `--seeds`, or of another flag with seeds."""
     given = flags.required(name)
     # Longer ones would be refused too, but Python does not convert thousands of digits.
     if not all(seed.isdecimal() and len(seed) < 20 for seed in given):
@@ -232,13 +210,15 @@ def read_seeds(flags: Flags, name: str = "seeds") -> list[int]:
     return seeds
 
 
-def failed_runs(program: str, failures: Sequence[str], number: int, *directories: str) -> str:
-    """The final message of a program some of whose runs failed, in some of the directories."""
+def end_if_failed(program: str, failures: Sequence[str], number: int, *directories: str) -> None:
+    """Ends a program some of whose runs failed, in some of the directories, and names them."""
+    if not failures:
+        return
     from tff_pcdd.training.file_names import FAILURES
 
     places = [Path(directory, FAILURES) for directory in directories]
     written = " and ".join(str(path) for path in places if path.is_file())
-    return (
+    sys.exit(
         f"{program}: error: {len(failures)} of {number} runs failed; the same command tries them "
         f"again; tracebacks are in {written}\n" + "\n".join(failures)
     )

@@ -39,10 +39,6 @@ def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) 
         flags: the flags of the program.
         algorithms: the methods that are swept.
         fixed: further settings that have to be the same at all points.
-
-    Raises:
-        SettingError: a flag is unknown, is given twice, is a path or has to be the same at all
-            points, or a value is invalid.
     """
     known = {
         setting.name
@@ -78,11 +74,7 @@ def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) 
 
 
 def read(flags: Flags) -> dict[str, Grid]:
-    """The grid of each method: what is common to all, and the method's own coefficient.
-
-    Raises:
-        SettingError: as `parse`, or a flag fixes what the grid varies.
-    """
+    """The grid of each method: what is common to all, and the method's own coefficient."""
     algorithms = compare.read_algorithms(flags)
     given = parse(flags, algorithms, fixed=("rounds",))
     own = {name for name in given if flags.settings[name].chosen_by in _OF_METHODS}
@@ -135,8 +127,8 @@ def tuning(algorithm: str) -> Grid:
         ({'fedprox_mu': {'0.001': 0.001, '0.01': 0.01, '0.1': 0.1}}, {})
     """
     cls: Any = methods.get(algorithm)
-    if own := methods.get(algorithm).head_calibration:
-        cls = head_calibration.registry.get(own)
+    if cls.head_calibration:
+        cls = head_calibration.registry.get(cls.head_calibration)
     names = {field.name: flat_name(cls, field) for field in option_fields(cls)}
     return {
         names[option]: {_text(value): value for value in values}
@@ -150,11 +142,8 @@ def _text(value: Any) -> str:
 
 def _applies(flags: Flags, name: str, algorithm: str) -> bool:
     setting = flags.settings.get(name)
-    return setting is None or experiments.applies(setting, algorithm, _given(flags))
-
-
-def _given(flags: Flags) -> dict[str, Any]:
-    return {name: flags[name] for name in _OF_METHODS if flags.is_given(name)}
+    given = {chooser: flags[chooser] for chooser in _OF_METHODS if flags.is_given(chooser)}
+    return setting is None or experiments.applies(setting, algorithm, given)
 
 
 def _refuse_fixed(flags: Flags, name: str) -> None:
@@ -167,10 +156,8 @@ def points(flags: Flags, grids: Mapping[str, Grid]) -> dict[str, list[Point]]:
     """The points of each method's grid, with the experiments of the choice and the final ones.
 
     If the global model decides, the personal models have no part in the choice, so they are only
-    evaluated after the last round, unless a flag says otherwise.
-
-    Raises:
-        SettingError: a flag cannot be used; names all methods with which it cannot.
+    evaluated after the last round, unless a flag says otherwise. The error about a flag names all
+    methods with which it cannot be used.
     """
     algorithms = list(grids)
     seeds = experiments.read_seeds(flags)
@@ -205,15 +192,7 @@ def points(flags: Flags, grids: Mapping[str, Grid]) -> dict[str, list[Point]]:
 
 
 def read_halving(flags: Flags, among: str) -> Halving:
-    """When settings are stopped early.
-
-    Args:
-        flags: the flags of the program.
-        among: which settings compete, as in `Halving`.
-
-    Raises:
-        SettingError: a rung is not a number, or cannot be used.
-    """
+    """When settings are stopped early; `among` says which settings compete, as in `Halving`."""
     try:
         rungs = tuple(map(float, flags["rungs"] or ()))
     except ValueError:

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from absl import flags as absl_flags
 
@@ -17,8 +18,7 @@ from tff_pcdd.data.transforms import broken_images
 from tff_pcdd.errors import DataError, SettingError, WriteError, one_of, printable
 from tff_pcdd.runtime import ActorsLostError, RuntimeStartError, WorkerDiedError
 
-# The most characters of an error, and those at its end that are shown of a longer one, which has a
-# long value or list in its middle.
+# The most characters of an error, and those at its end that are shown of a longer one.
 _LINE, _END = 500, 200
 
 # What absl says of a value that is none of a flag's.
@@ -84,16 +84,6 @@ def _run(
     argv: list[str],
 ) -> None:
     """What `run` does, but for signals."""
-
-    def fail(message: str, status: int) -> None:
-        if status == 2 and (needed := own_modules.lacking(arguments)):
-            message = f"{needed} ({message})"
-        line = printable(" ".join(str(message).split()))
-        if len(line) > _LINE:
-            line = f"{_words(line[: _LINE - _END])} … {_words(line[-_END:], first=False)}"
-        print(f"{name}: error: {line}", file=sys.stderr)
-        sys.exit(status)
-
     # Before a module of the user's can import TensorFlow, which sets up its own messages otherwise.
     flags, topic, arguments = Flags(argv), help.requested(argv[1:]), argv[1:]
     messages.install(name, flags)
@@ -101,7 +91,7 @@ def _run(
         arguments = flagfiles.expand(arguments, only_trusted=True)
         own_modules.import_named(arguments)
     except SettingError as error:
-        fail(f"--{error}", 2)
+        _refuse(name, arguments, f"--{error}")
     try:
         define(flags)
         define_own(flags)
@@ -115,9 +105,9 @@ def _run(
             sys.exit(0)
         flags.parse()
     except absl_flags.Error as error:
-        fail(_shown_by_absl(error), 2)
+        _refuse(name, arguments, _shown_by_absl(error))
     except SettingError as error:
-        fail(messages.with_dashes(error, flags), 2)
+        _refuse(name, arguments, messages.with_dashes(error, flags))
     if stack.find_problem() is not None:
         sys.exit(2)  # `import tff_pcdd` has said why
     # Not absl's app.run: if TensorFlow is imported inside it, it looks for GPUs before it switches
@@ -131,24 +121,42 @@ def _run(
         ):
             main(flags)
     except SettingError as error:
-        fail(messages.with_dashes(error, flags), 2)
+        _refuse(name, arguments, messages.with_dashes(error, flags))
     except DataError as error:
-        fail(messages.as_typed(str(error), flags), 2)
-    except (ActorsLostError, RuntimeStartError, WorkerDiedError) as error:
-        fail(str(error), 1)
-    except WriteError as error:
-        fail(f"{error}; what was complete is kept, and the same command continues from there", 1)
-    except OSError as error:
-        if error.filename is None:
-            raise
-        fail(f"{error.filename}: {error.strerror}", 1)
-    except MemoryError as error:
-        fail(f"{_NO_MEMORY} ({error})" if str(error) else _NO_MEMORY, 1)
+        _refuse(name, arguments, messages.as_typed(str(error), flags))
     except Exception as error:
-        reason = broken_images(str(error)) or _lacking(error)
-        if reason is None:
+        if (reason := _failure(error)) is None:
             raise
-        fail(reason, 1)
+        _fail(name, reason)
+
+
+def _failure(error: Exception) -> str | None:
+    """Why a program has failed, if it is nothing that its authors can mend."""
+    match error:
+        case ActorsLostError() | RuntimeStartError() | WorkerDiedError():
+            return str(error)
+        case WriteError():
+            return f"{error}; what was complete is kept, and the same command continues from there"
+        case OSError():
+            return None if error.filename is None else f"{error.filename}: {error.strerror}"
+        case MemoryError():
+            return f"{_NO_MEMORY} ({error})" if str(error) else _NO_MEMORY
+    return broken_images(str(error)) or _lacking(error)
+
+
+def _refuse(name: str, arguments: Sequence[str], message: str) -> NoReturn:
+    """Ends a program of which a flag or the data cannot be used."""
+    needed = own_modules.lacking(arguments)
+    _fail(name, f"{needed} ({message})" if needed else message, status=2)
+
+
+def _fail(name: str, message: str, status: int = 1) -> NoReturn:
+    """Ends a program with one line, from whose middle a long value or list is left out."""
+    line = printable(" ".join(message.split()))
+    if len(line) > _LINE:
+        line = f"{_words(line[: _LINE - _END])} … {_words(line[-_END:], first=False)}"
+    print(f"{name}: error: {line}", file=sys.stderr)
+    sys.exit(status)
 
 
 def _words(text: str, *, first: bool = True) -> str:

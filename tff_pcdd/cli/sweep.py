@@ -22,7 +22,6 @@ others.
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -116,12 +115,7 @@ def define(flags: Flags) -> None:
 
 
 def read_grid(flags: Flags) -> Grid:
-    """The flags of the grid of one method, each with its values by their texts.
-
-    Raises:
-        SettingError: as `method_grids.parse`, or there is no grid, or a flag is only for sweeps
-            over methods.
-    """
+    """The flags of the grid of one method, each with its values by their texts."""
     flags.refuse_given(_ONLY_METHODS, "applies only with --algorithms")
     if not flags["grid"]:
         raise SettingError("grid", None, "is required, or `algorithms` to tune several methods")
@@ -179,9 +173,7 @@ def _sweep_settings(flags: Flags) -> None:
         print(f"chosen on held-out samples: {chosen}")
         last = f"table, picture and best.flags in {output_dir}"
     report.print_end(last, page)
-    if failures:
-        number = len(points) * len(seeds)
-        sys.exit(experiments.failed_runs("sweep", failures, number, output_dir))
+    experiments.end_if_failed("sweep", failures, len(points) * len(seeds), output_dir)
 
 
 def _sweep_methods(flags: Flags) -> None:
@@ -243,10 +235,9 @@ def _sweep_methods(flags: Flags) -> None:
         last = f"tables, picture and flagfiles in {output_dir}, curves in {comparison_dir}"
     print(f"{tables}\n")
     report.print_end(last, page)
-    if failures:
-        number = sum(len(p.configs) for grid in points.values() for p in grid)
-        number += sum(len(grid[0].finals) for grid in points.values())
-        sys.exit(experiments.failed_runs("sweep", failures, number, output_dir, comparison_dir))
+    number = sum(len(p.configs) for grid in points.values() for p in grid)
+    number += sum(len(grid[0].finals) for grid in points.values())
+    experiments.end_if_failed("sweep", failures, number, output_dir, comparison_dir)
 
 
 def _among(flags: Flags) -> str:
