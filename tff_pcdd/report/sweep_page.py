@@ -19,6 +19,7 @@ from tff_pcdd.report import pages, settings_table, terms
 from tff_pcdd.report.site_table import Column, Row, Table
 from tff_pcdd.results import answers, by_client, compared, comparison, grid_points
 from tff_pcdd.results.answers import Recommended
+from tff_pcdd.results.compared import Compared
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
@@ -86,12 +87,7 @@ def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
 
 
 def _picture(directory: Directory) -> str:
-    """The address of the picture of the sweep, which contains it.
-
-    Raises:
-        FileNotFoundError: there is none.
-        DamagedFileError: it is no picture.
-    """
+    """The address of the picture of the sweep, which contains it; errors as of `Directory`."""
     path = directory.locate(PICTURE)
     content = files.read_bytes(path)
     if not content.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -352,24 +348,17 @@ def _methods(
     # Unless it is recorded, it is not known which of them has decided.
     va = measures.heading(criterion) if criterion else "VA"
     of_what = measures.meaning(criterion) if criterion else "accuracy on held-out samples"
+    # Calls of earlier versions did not record which settings competed.
+    why = WHY_STOPPED.get(str(call.get("halving")), WHY_STOPPED[ALL])
     columns = [
         Column(va, f"{of_what}, in the best round, with the chosen settings"),
         Column("points", "points of the grid that were tried"),
-        Column("stopped", f"points that were stopped early, {_why_stopped(call)}"),
+        Column("stopped", f"points that were stopped early, {why}"),
         Column("rounds", "rounds that all points have trained together, with all seeds"),
     ]
     # The accuracy of the comparison that corresponds to that by which settings were chosen.
     asked = "pa_final" if criterion == "va_personal" else "ga_final"
-    models = final.answers[0].recommended if final.answers else []
-    taken = [
-        each.method
-        for each in models
-        if asked in each.keys or (asked == "pa_final" and each.is_personal)
-    ]
-    shown = final.results.of(method=taken[0]) if taken else Results(())
-    # Those of the accuracy that was asked for come first.
-    models = models[::-1] if asked == "ga_final" else models
-    recommended = {each.method: each for each in models}
+    shown, recommended = _recommended(final, asked)
     order = [*recommended, *(row.name for row in rows)]
     best_first = sorted(chosen, key=lambda method: order.index(name_of(method)))
     config = _config(directory, runs)
@@ -400,6 +389,22 @@ def _methods(
         ),
         "problems": directory.problems,
     }
+
+
+def _recommended(final: Compared, asked: str) -> tuple[Results, dict[str, Recommended]]:
+    """The runs of the method to take by the accuracy that was asked for, and all models to take.
+
+    Those of that accuracy come first.
+    """
+    models = final.answers[0].recommended if final.answers else []
+    taken = [
+        each.method
+        for each in models
+        if asked in each.keys or (asked == "pa_final" and each.is_personal)
+    ]
+    models = models[::-1] if asked == "ga_final" else models
+    shown = final.results.of(method=taken[0]) if taken else Results(())
+    return shown, {each.method: each for each in models}
 
 
 def _method_row(
@@ -455,8 +460,8 @@ def _of_choice(
     Args:
         directory: that of the sweep.
         by_method: the rows of sweep.csv.
-        chosen: the settings that each method is compared with.
-        finals: the runs of that comparison.
+        chosen: the settings with which each method is compared in the final runs.
+        finals: these runs.
     """
     pattern = f"{COMPARISON}/*/seed_*/{CONFIG}"
     edges, choices = {}, []
@@ -504,21 +509,9 @@ def _seed(run: Path) -> int:
     return int(seed) if seed.isdecimal() else 0
 
 
-def _why_stopped(call: Mapping[str, Any]) -> str:
-    """Why points were stopped, by the record of a call; without one, in general."""
-    # Earlier versions did not record it.
-    return WHY_STOPPED.get(str(call.get("halving", ALL)), WHY_STOPPED[ALL])
-
-
 def _highest(rows: Sequence[Row], va: str, answered: bool) -> list[tuple[str, str]]:
-    """The methods with the highest VA, whose heading is `va`, from the rows in its order.
-
-    Args:
-        rows: the rows of the methods.
-        va: the heading.
-        answered: whether the answer of the final runs stands above.
-    """
-    # Another method may lead there.
+    """The methods with the highest VA, whose heading is `va`, from the rows in its order."""
+    # In the answer of the final runs, which stands above, another method may lead.
     why = " Settings were chosen by it; the above is from test samples and final seeds." * answered
     # Baselines are no candidates.
     rows = [row for row in rows if not answers.is_baseline(row.name)] or rows

@@ -496,13 +496,12 @@ def _choices(
     results: Results, tuned_with: Collection[int], of_a_sample: Mapping[str, float] | None = None
 ) -> list[Choice]:
     """The best methods on one partition, or over several; arguments as from `_of_a_sample`."""
-    partitions = results.partitions
-    found = []
+    more_seeds, found = _more_seeds(results, tuned_with), []
     for key, question, references in _QUESTIONS:
         sample = (of_a_sample or {}).get(key, 0.0)
         # By method, and for each partition by seed.
         values = {
-            method: [own.of(partition=partition).by_seed(key) for partition in partitions]
+            method: [own.of(partition=name).by_seed(key) for name in results.partitions]
             for method, own in results.by_method().items()
         }
         candidates = [
@@ -510,17 +509,7 @@ def _choices(
             for method in values
             if not is_baseline(method) and (key != "ga_final" or has_global_model(method))
         ]
-        runs = {
-            method: sum(map(len, values[method]))
-            for method in candidates
-            if not results.of(method=method).diverged
-        }
-        most = max(runs.values(), default=0)
-        complete = {
-            method: units([[*own.values()] for own in values[method]])
-            for method, number in runs.items()
-            if number == most > 0
-        }
+        complete = _complete(results, {method: values[method] for method in candidates})
         if not complete:
             continue
         means = {method: statistics.fmean(own) for method, own in complete.items()}
@@ -547,8 +536,8 @@ def _choices(
                 tied,
                 [method for method in others if method in behind],
                 [method for method in candidates if method not in complete],
-                "seed" if len(partitions) == 1 else "partition",
-                _more_seeds(results, tuned_with),
+                "seed" if len(results.partitions) == 1 else "partition",
+                more_seeds,
                 sample,
                 bool(tied) and all(_is_full(means[method], sample) for method in (best, *tied)),
             )
@@ -556,8 +545,12 @@ def _choices(
     return found
 
 
+# Of a method, the values by seed for each partition.
+_BySeed = Sequence[Mapping[str, float]]
+
+
 def _over(
-    values: Mapping[str, Sequence[Mapping[str, float]]],
+    values: Mapping[str, _BySeed],
     compared: Collection[str],
     method: str,
     other: str,
@@ -591,6 +584,21 @@ def _behind(
         method
         for method in methods
         if any(is_ahead(over(other, method), sample) for other in methods if other != method)
+    }
+
+
+def _complete(results: Results, values: Mapping[str, _BySeed]) -> dict[str, list[float]]:
+    """The values by unit of the methods with the most runs, none of which has diverged."""
+    runs = {
+        method: sum(map(len, own))
+        for method, own in values.items()
+        if not results.of(method=method).diverged
+    }
+    most = max(runs.values(), default=0)
+    return {
+        method: units([[*own.values()] for own in values[method]])
+        for method, number in runs.items()
+        if number == most > 0
     }
 
 
