@@ -27,13 +27,7 @@ def common_setting(runs: Sequence[StudyRun]) -> str:
 def report(
     runs: Sequence[StudyRun], given: Sequence[Answer] = (), found: Sequence[Finding] = ()
 ) -> str:
-    """What a program prints: the main columns, the answer, and the findings; 80 characters wide.
-
-    Args:
-        runs: the runs.
-        given: the answers of the comparison.
-        found: its findings.
-    """
+    """What a program prints: the main columns, the answers and findings; 80 characters wide."""
     results = results_of(runs)
     partitions = by_partition(runs)
     parts = [tables.wrapped(common_setting(runs))]
@@ -92,10 +86,7 @@ def document(
 ) -> str:
     """The text of comparison.md: all tables and their explanations.
 
-    Args:
-        runs: the runs.
-        found: the findings of the comparison, which is finished.
-        given: the answers of the comparison.
+    Findings and answers are given once the comparison is finished.
     """
     partitions = by_partition(runs)
     pays = {each.partition: each.federating for each in given if each.federating is not None}
@@ -267,13 +258,9 @@ def _kilobytes(results: Results, key: str) -> str:
 
 
 def heads_and_groups(runs: Sequence[StudyRun]) -> list[str]:
-    """GA of every head that the methods report, and accuracies on many, medium and few classes.
+    """A section with GA of every head that the methods report, and accuracies by group of classes.
 
-    Args:
-        runs: of one partition.
-
-    Returns:
-        A section; nothing if it would only repeat the table of accuracies.
+    Nothing if it would only repeat the table of accuracies. The runs are of one partition.
     """
     rows = {}
     groups = by_method(runs)
@@ -318,13 +305,10 @@ def _further_heads(results: Results) -> list[str]:
 
 
 def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
-    """Rounds that each method needs to reach FedAvg's best GA, and its speed-up.
+    """A table of the rounds that each method needs to reach FedAvg's best GA, and its speed-up.
 
-    Args:
-        runs: of one partition.
-
-    Returns:
-        The table; empty without runs of FedAvg, and a sentence if they have learned nothing.
+    Empty without runs of FedAvg, and a sentence if they have learned nothing. The runs are of one
+    partition.
     """
     groups = by_method(runs)
     curves = {method: results_of(group).mean_curve("ga") for method, group in groups.items()}

@@ -155,8 +155,7 @@ def plan(
     """Lists the trials of a sweep over methods without computing them; arguments as there.
 
     Raises:
-        SettingError: no samples are held out, runs would share a folder, a final run has a seed of
-            the choice, or a folder contains something else.
+        SettingError: as `sweep_methods`, or a folder contains something else.
     """
     every = [point for grid in points.values() for point in grid]
     configs = [config for point in every for config in (*point.configs, *point.finals)]

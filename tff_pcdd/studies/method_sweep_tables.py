@@ -28,10 +28,8 @@ def report(
 
     Args:
         first: the settings of a run, for the title.
-        tuned: the trials of all methods.
-        criterion: as for `sweep_methods`.
+        tuned, criterion, of_choice: as for `document`.
         compared: the report of the comparison; empty if nothing could be chosen.
-        of_choice: what was found about the choice.
     """
     chosen = choices(tuned, criterion)
     parts = [tables.wrapped(first.describe()), tables.narrow(chosen, [6, 5, 4, 3])]
@@ -153,10 +151,6 @@ def results(runs: Sequence[StudyRun], criterion: str) -> list[str]:
     """Accuracies, bytes and time of the final runs, mean ± sample standard deviation over seeds.
 
     Each table answers one question and has at most ten columns; the csv files have all of them.
-
-    Args:
-        runs: the final runs.
-        criterion: as for `sweep_methods`.
     """
     found = {method: results_of(group) for method, group in by_method(runs).items()}
     fedavg = found.get(BASELINE, Results(()))

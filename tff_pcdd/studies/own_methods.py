@@ -33,10 +33,6 @@ _traced: set[Hashable] = set()
 def check(configs: Sequence[ExperimentConfig], compute: ComputeOptions) -> None:
     """Traces each method that is not of the package, once for all seeds with the same settings.
 
-    Args:
-        configs: the experiments, whose settings have been checked.
-        compute: where they are computed.
-
     Raises:
         SettingError: a method cannot be traced; names all such methods, and where they fail.
     """

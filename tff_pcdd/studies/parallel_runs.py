@@ -59,10 +59,6 @@ class _Process:
     """A process that computes runs, and the connection to it.
 
     The kernel kills it when the thread that has started it ends.
-
-    Args:
-        setup: what it needs first.
-        environment: its environment variables.
     """
 
     def __init__(self, setup: Setup, environment: Mapping[str, str]):
@@ -125,12 +121,7 @@ def _blocked():
 
 
 class _Display:
-    """Shows how far the runs are: a line on a terminal, and above it one for each run that ends.
-
-    Args:
-        runs: the number of runs.
-        shown: whether anything is shown.
-    """
+    """Shows how far the runs are: a line on a terminal, and above it one for each run that ends."""
 
     def __init__(self, runs: int, *, shown: bool):
         self._shown = shown
@@ -152,9 +143,7 @@ class _Display:
     def update(self, running: Sequence[_Running], *, at_once: bool = True) -> None:
         """Shows the runs that are being computed; a part of a run counts as this part.
 
-        Args:
-            running: these runs.
-            at_once: shows them even if the line has just been written.
+        Unless `at_once`, a line that has just been written is kept.
         """
         now = time.monotonic()
         if not at_once and now < self._written + _PAUSE:
@@ -278,10 +267,6 @@ class ParallelRuns:
 
         All of them import TensorFlow meanwhile.
 
-        Args:
-            configs: the settings of the runs that are not finished.
-            runs: the number of all runs of the study.
-
         Raises:
             SettingError: a run cannot be computed; names all methods that are refused.
             RuntimeStartError: a process ends.
@@ -316,14 +301,7 @@ class ParallelRuns:
         self._wait_for_check(place, configs, was_kept=False)
 
     def start(self, number: int, run: StudyRun, label: str, *, overwrite: bool) -> None:
-        """Starts to compute a run, unless it is already finished.
-
-        Args:
-            number: its position in the study.
-            run: the run.
-            label: its name in the progress display.
-            overwrite: whether earlier results are deleted.
-        """
+        """Starts to compute a run, unless it is already finished."""
         try:
             outcome: Any = finished_result(
                 run.config, run.folder, self._options, overwrite=overwrite, **run.limits
@@ -342,14 +320,7 @@ class ParallelRuns:
         self._show()
 
     def wait(self, seconds: float | None = None) -> tuple[int, Mapping[str, Any] | Failure] | None:
-        """Waits until a run ends, and returns its number and its summary or why it failed.
-
-        Args:
-            seconds: the longest time to wait; None waits until a run ends.
-
-        Returns:
-            The run's number and outcome; None if no run has ended in this time.
-        """
+        """Waits until a run ends, or for so many seconds."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self._outcomes:
             left = None if deadline is None else deadline - time.monotonic()

@@ -166,14 +166,7 @@ def check(sender: Sender, configs: Sequence[ExperimentConfig], options: RunOptio
 def compute(
     sender: Sender, run: StudyRun, options: RunOptions, overwrite: bool, label: str, clients: int
 ) -> Mapping[str, Any]:
-    """Computes a run, and returns its summary.
-
-    Args:
-        sender: gets the rounds.
-        run: the run.
-        options, overwrite, label: as for `run_experiment`.
-        clients: number of clients that train at the same time, unless the options say.
-    """
+    """Computes a run, and returns its summary; `clients` train at the same time by default."""
     runtime: Any = options.compute.runtime
     # Results do not depend on how many clients train at the same time.
     if getattr(runtime, "client_parallelism", 0) is None and not runtime.uses_gpus():

@@ -167,10 +167,20 @@ class Computer(Protocol):
         """Checks the runs that are not finished, of a number of runs in total."""
 
     def start(self, number: int, run: StudyRun, label: str, *, overwrite: bool) -> None:
-        """Starts to compute the run with a number."""
+        """Starts to compute a run.
+
+        Args:
+            number: its position in the study.
+            run: the run.
+            label: its name in the progress display.
+            overwrite: whether earlier results are deleted.
+        """
 
     def wait(self, seconds: float | None = None) -> tuple[int, Mapping[str, Any] | Failure] | None:
-        """The number and the outcome of a run that has ended; None if none does in this time."""
+        """The number of a run that has ended, and its summary or why it failed.
+
+        None if none ends in so many seconds; without a number, one is waited for.
+        """
 
     def count(self) -> None:
         """Counts a run as done."""

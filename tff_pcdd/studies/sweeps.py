@@ -185,15 +185,9 @@ def _listed(points: Sequence[str]) -> str:
 
 
 def check_held_out(configs: Iterable[DataConfig], *, load: bool = False) -> None:
-    """Checks that samples are held out, on which a sweep chooses.
+    """Raises a SettingError unless all runs hold out samples, on which a sweep chooses.
 
-    Args:
-        configs: the data of all runs.
-        load: whether to load data sets that may have validation samples of their own.
-
-    Raises:
-        SettingError: none are held out.
-        DataError: data that are loaded cannot be read.
+    With `load`, data sets that may have validation samples of their own are loaded.
     """
     for config in {repr(config): config for config in configs}.values():
         found = config.may_hold_out
@@ -205,11 +199,7 @@ def check_held_out(configs: Iterable[DataConfig], *, load: bool = False) -> None
 
 
 def check_seeds(setting: str, configs: Sequence[ExperimentConfig]) -> None:
-    """Checks that the experiments of a point have different seeds, which the setting lists.
-
-    Raises:
-        SettingError: two are equal.
-    """
+    """Raises a SettingError if two experiments of a point have one seed; the setting lists them."""
     seeds = [config.seed for config in configs]
     if len({*seeds}) < len(seeds):
         raise SettingError(setting, ",".join(map(str, seeds)), "name each seed once")
@@ -221,8 +211,7 @@ def plan(
     """Lists the runs of a sweep without computing them; takes the arguments of `sweep`.
 
     Raises:
-        SettingError: no samples are held out, two points or seeds are equal, or a folder contains
-            something else.
+        SettingError: as `sweep`, or a folder contains something else.
     """
     configs = [config for point in points for config in point.configs]
     check_held_out(config.data for config in configs)
