@@ -16,7 +16,7 @@ from tensorflow_model_optimization.python.core.internal.tensor_encoding.utils im
 from tests import support
 from tests.cli.conftest import ROOT
 from tff_pcdd import stages
-from tff_pcdd.cli import experiments, messages, other_programs
+from tff_pcdd.cli import experiments, messages, other_programs, program
 
 
 @pytest.fixture(autouse=True)
@@ -202,3 +202,54 @@ def test_no_refusal_names_a_setting_like_a_word():
                 if r"\n" not in text and bare.search(text):  # Docstrings have several lines.
                     found.append(f"{path.name}: {text}")
     assert not found
+
+
+def exhausted(text):
+    """As TensorFlow's error, which programs tell by its name."""
+    return type("ResourceExhaustedError", (Exception,), {})(text)
+
+
+def caused_by(cause):
+    error = Exception()
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MemoryError(), "there is not enough memory; what was complete is kept"),
+        (RuntimeError("can't start new thread"), "the system allows this user no further thread"),
+        (
+            exhausted("OOM when allocating\nmore"),
+            "there is not enough memory; what was complete is kept (OOM when allocating)",
+        ),
+        (
+            # Of a client, on a GPU, behind lines about the graph.
+            caused_by(
+                exhausted(
+                    "Graph execution error:\n"
+                    "OOM when allocating tensor with shape[9] on /device:GPU:0\nHint"
+                )
+            ),
+            "there is not enough memory on the GPU; lower --batch_size, --eval_batch_size or "
+            "--clients_per_gpu, or end other programs on it; what was complete is kept (OOM when "
+            "allocating tensor with shape[9] on /device:GPU:0)",
+        ),
+        (
+            RuntimeError("Random ops require a seed to be set when determinism is enabled. Please"),
+            "--deterministic: TensorFlow says: Random ops require a seed to be set when "
+            "determinism is enabled. Please; leave it out",
+        ),
+    ],
+)
+def test_what_the_machine_lacks_is_said_in_a_line(error, reason, capsys):
+    def main(flags):
+        raise error
+
+    with pytest.raises(SystemExit) as end:
+        program.run("Help.", lambda flags: None, main, ["it"])
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (1, "")
+    assert err.startswith(f"it: error: {reason}")
+    assert err.count("\n") == 1

@@ -91,39 +91,3 @@ def test_characters_that_a_stream_cannot_show_are_escaped(trained):
     assert done.returncode == 0
     assert b"/\\u03a6/run\n" in done.stdout
     assert done.stdout.isascii()
-
-
-def test_what_the_machine_lacks_is_said_in_a_line(tmp_path):
-    """Without memory for the data, as under a limit of the address space."""
-    code = (
-        "import sys\n"
-        "from tff_pcdd.cli import program\n"
-        "class Wrapped(Exception):\n"
-        "    def __init__(self, cause): self.__cause__ = cause\n"
-        "def main(flags):\n"
-        "    raise ERROR\n"
-        "program.run('Help.', lambda flags: None, main)\n"
-    )
-    for error, reason in {
-        "MemoryError()": "there is not enough memory; what was complete is kept",
-        'RuntimeError("can\'t start new thread")': "the system allows this user no further thread",
-        "type('ResourceExhaustedError', (Exception,), {})('OOM when allocating\\nmore')": (
-            "there is not enough memory; what was complete is kept (OOM when allocating)"
-        ),
-        # Of a client, on a GPU, behind lines about the graph.
-        "Wrapped(type('ResourceExhaustedError', (Exception,), {})('Graph execution error:\\n"
-        "OOM when allocating tensor with shape[9] on /device:GPU:0\\nHint'))": (
-            "there is not enough memory on the GPU; lower --batch_size, --eval_batch_size or "
-            "--clients_per_gpu, or end other programs on it; what was complete is kept (OOM when "
-            "allocating tensor with shape[9] on /device:GPU:0)"
-        ),
-        "RuntimeError('Random ops require a seed to be set when determinism is enabled. Please')": (
-            "--deterministic: TensorFlow says: Random ops require a seed to be set when "
-            "determinism is enabled. Please; leave it out"
-        ),
-    }.items():
-        command = [sys.executable, "-c", code.replace("ERROR", error)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith(f"-c: error: {reason}")
-        assert done.stderr.count("\n") == 1
