@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 
 import pytest
 
@@ -21,15 +22,35 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("undrawn")]
 NEW = "new: c.csv"
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """Tables of two hospitals, with a column that is not used."""
-    monkeypatch.setattr(earlier_data, "_said", set())
-    found = tmp_path / "hospitals"
-    found.mkdir()
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Tables of two hospitals, with a column that is not used, and runs of two methods on them."""
+    made = tmp_path_factory.mktemp("trained")
+    (made / "hospitals").mkdir()
     for name in "ab":
-        write(found / f"{name}.csv", 20)
-    return found
+        write(made / "hospitals" / f"{name}.csv", 20)
+    shutil.copytree(made / "hospitals", made / "copy")
+    run(made / "hospitals", made / "out", ["fedavg", "local"])
+    return made
+
+
+@pytest.fixture
+def folder(trained, monkeypatch):
+    """The tables as they were."""
+    monkeypatch.setattr(earlier_data, "_said", set())
+    shutil.rmtree(trained / "hospitals", ignore_errors=True)
+    return shutil.copytree(trained / "copy", trained / "hospitals")
+
+
+@pytest.fixture
+def out(trained, tmp_path):
+    """A copy of the runs."""
+    return shutil.copytree(trained / "out", tmp_path / "out")
+
+
+@pytest.fixture
+def run_dir(out):
+    return out / "fedavg" / "seed_0"
 
 
 def write(path, rows, note=""):
@@ -40,7 +61,7 @@ def write(path, rows, note=""):
 def config_of(folder, algorithm="fedavg", **settings):
     common = {"dataset": "table", "data_dir": str(folder), "feature_columns": "age"}
     common |= {"model": "mlp", "rounds": 1, "local_epochs": 1}
-    return ExperimentConfig.from_settings(algorithm=algorithm, **common, **settings)
+    return ExperimentConfig.from_settings(algorithm=algorithm, **common | settings)
 
 
 def run(folder, out, algorithms, **options):
@@ -66,19 +87,18 @@ def run_of(run_dir, number=1):
 
 
 def test_results_of_earlier_data_are_said_once_without_loading_data(
-    folder, tmp_path, caplog, monkeypatch
+    folder, out, run_dir, caplog, monkeypatch
 ):
-    out = tmp_path / "out"
     before = run(folder, out, ["fedavg", "local"])
     assert not of_data(caplog)
     write(folder / "c.csv", 20)
     with monkeypatch.context() as patch:
         patch.setattr(DataConfig, "build", None)
         assert run(folder, out, ["fedavg", "local"]) == before
-        assert of_data(caplog) == [warning(folder, out / "fedavg" / "seed_0")]
+        assert of_data(caplog) == [warning(folder, run_dir)]
         earlier_data._said.clear()
-        assert dry_run.train(config_of(folder), out / "fedavg" / "seed_0").endswith("; finished")
-        assert of_data(caplog) == [warning(folder, out / "fedavg" / "seed_0")] * 2
+        assert dry_run.train(config_of(folder), run_dir).endswith("; finished")
+        assert of_data(caplog) == [warning(folder, run_dir)] * 2
         # Another change is said, too.
         (folder / "a.csv").unlink()
         run(folder, out, ["local"])
@@ -105,13 +125,12 @@ def test_a_study_lists_files_once(folder, tmp_path, monkeypatch):
         assert len(listed) == calls
 
 
-def test_copied_files_and_runs_without_a_record_say_nothing(folder, tmp_path, caplog):
+def test_copied_files_and_runs_without_a_record_say_nothing(folder, run_dir, tmp_path, caplog):
     """Runs of earlier versions have no record of files; a moved directory has it still."""
-    config, out = config_of(folder), tmp_path / "out"
-    run_experiment(config, out, report=False)
+    config = config_of(folder)
     for path in folder.iterdir():
         os.utime(path, (0, 0))
-    moved = out.rename(tmp_path / "moved")
+    moved = run_dir.rename(tmp_path / "moved")
     run_experiment(config, moved, report=False)
     assert not of_data(caplog)
     write(folder / "c.csv", 20)
@@ -134,15 +153,13 @@ def test_copied_files_and_runs_without_a_record_say_nothing(folder, tmp_path, ca
 
 
 @pytest.mark.parametrize("parallel", [None, ParallelOptions(parallel_runs=2)])
-def test_further_runs_on_changed_data_are_refused(parallel, folder, tmp_path):
-    out = tmp_path / "out"
-    run(folder, out, ["fedavg", "local"])
+def test_further_runs_on_changed_data_are_refused(parallel, folder, out, run_dir):
     table = (out / "comparison.csv").read_bytes()
     write(folder / "b.csv", 22)
     reason = (
-        f"has changed since {out / 'fedavg' / 'seed_0'} was trained (changed: b.csv), so the runs "
-        "that are left could not be compared with it; bring the earlier files back, name another "
-        "output_dir, or compute all runs again with `overwrite`"
+        f"has changed since {run_dir} was trained (changed: b.csv), so the runs that are left "
+        "could not be compared with it; bring the earlier files back, name another output_dir, or "
+        "compute all runs again with `overwrite`"
     )
     with refuses("data_dir", f"^{re.escape(reason)}$", str(folder)):
         run(folder, out, ["fedavg", "local", "fedprox"], parallel=parallel)
@@ -150,21 +167,18 @@ def test_further_runs_on_changed_data_are_refused(parallel, folder, tmp_path):
     assert (out / "comparison.csv").read_bytes() == table
     write(folder / "b.csv", 20)
     run(folder, out, ["fedavg", "fedprox"])
-    assert run_of(out / "fedavg" / "seed_0")["data"] == run_of(out / "fedprox" / "seed_0")["data"]
+    assert run_of(run_dir)["data"] == run_of(out / "fedprox" / "seed_0")["data"]
 
 
-def test_other_files_with_the_same_samples_are_no_other_data(folder, tmp_path):
+def test_other_files_with_the_same_samples_are_no_other_data(folder, out, run_dir):
     """A column that is not used may change."""
-    out = tmp_path / "out"
-    run(folder, out, ["fedavg"])
     write(folder / "b.csv", 20, note="a remark")
-    run(folder, out, ["fedavg", "local"])
-    assert run_of(out / "fedavg" / "seed_0")["data"] == run_of(out / "local" / "seed_0")["data"]
+    run(folder, out, ["fedavg", "fedprox"])
+    assert run_of(run_dir)["data"] == run_of(out / "fedprox" / "seed_0")["data"]
 
 
-def test_nothing_is_answered_from_runs_on_different_data(folder, tmp_path):
+def test_nothing_is_answered_from_runs_on_different_data(folder, out):
     """Runs that were computed in calls of their own may be mixed."""
-    out = tmp_path / "out"
     assert "One model for all:" in run(folder, out, ["fedavg", "local"]).report
     write(folder / "c.csv", 20)
     run(folder, out, ["fedprox"])
@@ -182,34 +196,31 @@ def test_nothing_is_answered_from_runs_on_different_data(folder, tmp_path):
     assert "One model for all:" in run(folder, out, ["fedavg", "fedprox", "local"]).report
 
 
-def test_errors_say_which_data_and_what_to_do(folder, tmp_path):
-    config, out = config_of(folder), tmp_path / "out"
-    run_experiment(config, out, report=False)
+def test_errors_say_which_data_and_what_to_do(folder, run_dir):
+    config = config_of(folder)
     write(folder / "c.csv", 20)
-    manifest = out / "checkpoints" / "round_000001.json"
+    manifest = run_dir / "checkpoints" / "round_000001.json"
     problem = (
         f"{manifest} was written with other data (samples, or their division among clients) than "
         f"those in data_dir={folder} now ({NEW}); "
     )
     new = "exported models answer for new samples (tasks.predict)"
     with unusable(f"{problem}bring the earlier data back, or train the run again; {new}"):
-        restore_run(config, out)
+        restore_run(config, run_dir)
     remedy = "name another output_dir, replace the run with `overwrite`, or bring the earlier data"
     with unusable(f"{problem}{remedy} back"):
-        run_experiment(config.with_settings(rounds=2), out, report=False)
+        run_experiment(config.with_settings(rounds=2), run_dir, report=False)
     (folder / "c.csv").unlink()
-    continued = run_experiment(config.with_settings(rounds=2), out, report=False)
+    continued = run_experiment(config.with_settings(rounds=2), run_dir, report=False)
     assert continued["rounds"] == 2
 
 
-def test_a_continued_run_records_the_files_that_it_has_read(folder, tmp_path, caplog):
-    config, out = config_of(folder), tmp_path / "out"
-    run_experiment(config, out, report=False)
+def test_a_continued_run_records_the_files_that_it_has_read(folder, run_dir, caplog):
     write(folder / "b.csv", 20, note="a remark")
-    longer = config.with_settings(rounds=2)
-    run_experiment(longer, out, report=False)
-    run_experiment(longer, out, report=False)
+    longer = config_of(folder, rounds=2)
+    run_experiment(longer, run_dir, report=False)
+    run_experiment(longer, run_dir, report=False)
     assert not of_data(caplog)
-    recorded = json.loads(run_of(out, 2)["files"])["files"]
+    recorded = json.loads(run_of(run_dir, 2)["files"])["files"]
     sizes = {path.name: str(path.stat().st_size) for path in folder.iterdir()}
     assert {name: size for name, (size, *_) in recorded.items()} == sizes
