@@ -44,6 +44,16 @@ _ONLY_METHODS = ("baselines", "final_seeds", "rungs", "reduction", "halving")
 
 def define(flags: Flags) -> None:
     """Defines the program's flags."""
+    _define_choice(flags)
+    _define_methods(flags)
+    flags.add_settings(ParallelOptions)
+    experiments.define_output(flags)
+    report.define_automatic(flags)
+    experiments.define_experiment(flags, leave_out=("seed",))
+
+
+def _define_choice(flags: Flags) -> None:
+    """Defines the flags of all sweeps."""
     flags.add(
         absl_flags.DEFINE_multi_string,
         "grid",
@@ -65,6 +75,10 @@ def define(flags: Flags) -> None:
         "accuracy, after its local epochs, on the client's held-out samples.",
         _GROUP,
     )
+
+
+def _define_methods(flags: Flags) -> None:
+    """Defines the flags of sweeps over methods."""
     flags.add(
         list,
         "algorithms",
@@ -108,10 +122,6 @@ def define(flags: Flags) -> None:
         "stops small rates that start slowly. A sweep that is continued keeps what it began with.",
         _METHODS,
     )
-    flags.add_settings(ParallelOptions)
-    experiments.define_output(flags)
-    report.define_automatic(flags)
-    experiments.define_experiment(flags, leave_out=("seed",))
 
 
 def read_grid(flags: Flags) -> Grid:

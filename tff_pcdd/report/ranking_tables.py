@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tff_pcdd import tables, text
@@ -122,42 +122,52 @@ def beside_ranks(
 
 def tests(ranking: Ranking) -> str:
     """What the tests say, in a few sentences."""
-    best, level = ranking.methods[0], ranks.LEVEL
-    sentences = []
+    return " ".join([*_on_ranks(ranking), _on_pairs(ranking), *_on_seeds(ranking)])
+
+
+def _on_ranks(ranking: Ranking) -> Iterator[str]:
+    """What Friedman's and Nemenyi's tests say."""
     if ranking.friedman is not None:
         p = ranking.friedman.p
-        differ = "differ" if p < level else "do not differ significantly"
-        sentences.append(
+        differ = "differ" if p < ranks.LEVEL else "do not differ significantly"
+        yield (
             f"Over federations: the average ranks {differ} (Friedman: "
             f"χ² = {ranking.friedman.statistic:.1f}, p = {p:.2g}; "
             f"{text.plural(len(ranking.methods), 'method')}, "
             f"{text.plural(len(ranking.federations), 'federation')})."
         )
     if ranking.difference is not None:
+        best = ranking.methods[0]
         near = [best, _listed(ranking.near_best, ranking)] if ranking.near_best else []
         told = " and ".join(near) or f"{best} is told apart from each of the others"
-        sentences.append(
+        yield (
             f"Average ranks that differ by less than {ranking.difference:.1f} cannot be told apart "
             f"(Nemenyi): {told}."
         )
+
+
+def _on_pairs(ranking: Ranking) -> str:
+    """What Wilcoxon's test says."""
+    best, level = ranking.methods[0], ranks.LEVEL
     found = ranking.p_baseline or ranking.p_best
     other, compared = BASELINE if ranking.p_baseline else best, len(found)
     needed = ranks.least_pairs(compared)
-    apart = [name for name in ranking.methods if name in found and found[name].adjusted < level]
     if ranking.number < needed:
         alone = [name for name in ranking.methods if name in found and found[name].p < level]
         few = text.plural(ranking.number, ranking.units.removesuffix("s"))
-        sentences.append(
+        return (
             f"{few} {'is' if ranking.number == 1 else 'are'} too few for Wilcoxon's test of "
             f"{text.plural(compared, 'method')}: adjusted, it needs {needed} to reach the level of "
             f"{level:g}, whatever the accuracies are. Tested alone, "
             f"{', '.join(alone) or 'no method'} would differ from {other}."
         )
-    else:
-        sentences.append(
-            f"Adjusted, {', '.join(apart) or 'no method'} differs significantly from {other} "
-            "(Wilcoxon)."
-        )
+    apart = [name for name in ranking.methods if name in found and found[name].adjusted < level]
+    names = ", ".join(apart) or "no method"
+    return f"Adjusted, {names} differs significantly from {other} (Wilcoxon)."
+
+
+def _on_seeds(ranking: Ranking) -> Iterator[str]:
+    """How alike the seeds of a federation are, if that is known."""
     if alike := {name: c for name, c in ranking.alike.items() if not math.isnan(c)}:
         median = statistics.median(alike.values())
         shown = [name for name in ranking.methods if name in alike][:3]
@@ -170,8 +180,7 @@ def tests(ranking: Ranking) -> str:
             found_alike.append(f"its median over the methods is {median:.2f}")
         if min(median, *(alike[name] for name in shown)) < 0:
             found_alike.append("values below 0 are estimates of 0")
-        sentences.append(f"{'; '.join(found_alike)}.")
-    return " ".join(sentences)
+        yield f"{'; '.join(found_alike)}."
 
 
 def _listed(names: Sequence[str], ranking: Ranking) -> str:

@@ -109,14 +109,7 @@ def sweep(
         *of_earlier(directory, "*", [point.name for point in points]),
     ]
     lines = table(outcomes, best, criterion)
-    note = f"{NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
-    note += (
-        "data in that round; nothing is chosen by them. In %, mean ± sample standard deviation "
-        "over seeds (n - 1 in the denominator)."
-    )
-    notes = [finding.line for finding in found]
-    document = [f"# {title}", tables.table(lines), *notes, note]
-    files.write_text(directory / _TABLE, "\n\n".join(document) + "\n")
+    files.write_text(directory / _TABLE, _document(title, lines, found, criterion))
     # Those of an earlier sweep in this directory would say what this one has not found.
     for name in (PICTURE, FLAGS):
         files.remove(directory / name)
@@ -128,11 +121,29 @@ def sweep(
         write_flags(directory / FLAGS, points[0].configs[0].algorithm, best.point)
     if report:
         start.write_report(sweep_dir=directory)
-    # Test accuracies are left out first.
+    chosen = best.point.settings if best else None
+    return Sweep(_printed(title, lines, found), chosen, study.failures(runs))
+
+
+def _document(
+    title: str, lines: Sequence[Sequence[str]], found: Sequence[Finding], criterion: str
+) -> str:
+    """The text of sweep.md."""
+    notes = [finding.line for finding in found]
+    note = (
+        f"{NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test data in "
+        "that round; nothing is chosen by them. In %, mean ± sample standard deviation over seeds "
+        "(n - 1 in the denominator)."
+    )
+    return "\n\n".join([f"# {title}", tables.table(lines), *notes, note]) + "\n"
+
+
+def _printed(title: str, lines: Sequence[Sequence[str]], found: Sequence[Finding]) -> str:
+    """What a program prints; test accuracies are left out first."""
     width = len(lines[0])
-    printed = tables.narrow(lines, [width - 2, width - 3, width - 4, width - 1])
-    parts = [tables.wrapped(title), printed, *([findings.printed(found)] if found else [])]
-    return Sweep("\n\n".join(parts), best.point.settings if best else None, study.failures(runs))
+    narrow = tables.narrow(lines, [width - 2, width - 3, width - 4, width - 1])
+    of_choice = [findings.printed(found)] if found else []
+    return "\n\n".join([tables.wrapped(title), narrow, *of_choice])
 
 
 def of_choice(outcomes: Sequence[Outcome], best: Outcome | None, samples: int = 0) -> list[Finding]:
