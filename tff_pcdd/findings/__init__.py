@@ -13,12 +13,11 @@ again, so runs of earlier versions have them too. Comparisons collect the findin
 
 from tff_pcdd.findings.advice import can_retrain
 from tff_pcdd.findings.chance import learned, limit_of_chance
-from tff_pcdd.findings.clients import counts, label, listed_losses, loses, of_clients
-from tff_pcdd.findings.evidence import Client, Evidence
+from tff_pcdd.findings.clients import counts, label, listed_losses, loses
+from tff_pcdd.findings.evidence import Evidence
 from tff_pcdd.findings.finding import (
     CONTINUES,
     KEY,
-    OR,
     THEN,
     Change,
     Finding,
@@ -35,7 +34,6 @@ from tff_pcdd.findings.grids import (
     of_choice,
     of_grid,
     of_noise,
-    of_ties,
     read_point,
 )
 from tff_pcdd.findings.runs import of_run, re_trained_method
@@ -47,11 +45,9 @@ __all__ = [
     "FLAT",
     "KEY",
     "LEAST_SAMPLES",
-    "OR",
     "SHARE_ADVISED",
     "THEN",
     "Change",
-    "Client",
     "Evidence",
     "Finding",
     "advised_once",
@@ -67,11 +63,9 @@ __all__ = [
     "merged",
     "more_seeds",
     "of_choice",
-    "of_clients",
     "of_grid",
     "of_noise",
     "of_run",
-    "of_ties",
     "printed",
     "re_trained_method",
     "read_point",
