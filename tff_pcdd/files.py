@@ -62,7 +62,6 @@ def writing(path: Path, *further: type[Exception]) -> Iterator[None]:
     """Turns errors of the system within the block into a `WriteError`.
 
     Args:
-        path: what is written.
         *further: classes of errors with which a library repeats what the system said.
     """
     try:
@@ -125,8 +124,6 @@ def write_atomically(
     After the call, the file is also there if the machine loses power.
 
     Args:
-        path: the file.
-        write: writes its contents.
         sync_contents: whether the contents are on the disk then; otherwise after `sync_files`.
         sync_name: whether the name is on the disk then; otherwise after `sync_directory`.
 
@@ -214,11 +211,7 @@ def open_regular(path: str | os.PathLike) -> io.BufferedReader:
 
 
 def read_bytes(path: str | os.PathLike, most_bytes: int = MOST_TEXT) -> bytes:
-    """The contents of a file of unknown origin.
-
-    Args:
-        path: the file.
-        most_bytes: the largest size that is read.
+    """The contents of a file of unknown origin, if it has at most so many bytes.
 
     Raises:
         OSError: it is no regular file, is larger, or cannot be read.
@@ -249,7 +242,6 @@ def read_json(path: Path, most_bytes: int = 10_000_000) -> dict[str, Any]:
     """Reads a JSON object from a file of unknown origin.
 
     Args:
-        path: the file.
         most_bytes: the largest size that is read; files of runs have a few kilobytes.
 
     Raises:
@@ -373,8 +365,6 @@ def remove_leftovers(directory: Path, pattern: str = ".*.tmp", *, alone: bool = 
     """Removes the temporary files of killed processes.
 
     Args:
-        directory: where they are.
-        pattern: which of them.
         alone: whether no other process can write there, because this one holds the lock. Otherwise
             files of processes that run are kept, and those of other machines for a day.
     """
@@ -406,8 +396,9 @@ def check_output(
 ) -> bool:
     """Checks that results can be written to a directory, without writing anything.
 
+    Neither it nor its parents need to exist.
+
     Args:
-        directory: the directory; neither it nor its parents need to exist.
         holds: what the directory may already contain, such as "run", for the error.
         known: the names of entries that belong to such results.
         setting: the setting that names the directory, for the error.
@@ -445,8 +436,6 @@ def refuse_links(
     chosen. Neither the directory nor the entries need to exist.
 
     Args:
-        directory: the directory.
-        names: the names of the entries.
         setting: the setting that names the directory, for the error.
         inside: whether to look into directories.
 
@@ -482,7 +471,6 @@ def locked(
     The operating system releases the lock when the process ends, even if it is killed.
 
     Args:
-        directory: the directory.
         setting: the setting that names the directory, for the error.
         lock_file: lock the file `.lock`, which stays in the directory and does not mean that it is
             locked; else, the directory itself, which some file servers cannot lock.
@@ -561,11 +549,9 @@ def check_writable(directory: Path, setting: str = "output_dir") -> None:
 
 
 def check_space(directory: Path, needed: int, what: str) -> None:
-    """Checks that there is enough free space for what will be written to a directory.
+    """Checks that there are so many bytes of free space for what will be written to a directory.
 
     Args:
-        directory: the directory; if it does not exist, the first of its parents that exists.
-        needed: number of bytes.
         what: what needs the space, for the error.
 
     Raises:

@@ -165,12 +165,7 @@ def is_whole(name: str) -> bool:
 
 
 def check_names(names: Sequence[str], others: Collection[str] = ()) -> str:
-    """Why columns of a user's cannot have some names; empty if they can.
-
-    Args:
-        names: the columns.
-        others: the columns of other components of the run.
-    """
+    """Why columns of a user's cannot have some names beside others; empty if they can."""
     for name in names:
         if name in others or _is_taken(name):
             return f"{name!r}, the name of another column of metrics.csv"
@@ -279,17 +274,13 @@ def meaning(key: str) -> str:
 
 
 def further(keys: Iterable[str]) -> list[Measure]:
-    """The metrics and the columns of a user's among the values of summary.json, in their order.
-
-    Args:
-        keys: of summary.json, or the columns of comparison.csv.
-    """
+    """The metrics and the columns of a user's among the values of summary.json, in their order."""
     found = dict.fromkeys(of_key(key) for key in keys if key.endswith("_final"))
     return [measure for measure in found if measure.group in (METRIC, OWN)]
 
 
 def tabled(keys: Iterable[str]) -> list[str]:
-    """The values that tables of methods show, in their order: accuracies, metrics and further ones.
+    """The values that tables of methods show, in their order: accuracies, metrics, further ones.
 
     Args:
         keys: of all summaries, or the columns of comparison.csv.

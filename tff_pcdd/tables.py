@@ -98,12 +98,7 @@ def percent(value: float | None) -> str:
 
 
 def differences(own: Mapping[Any, float], others: Mapping[Any, float]) -> list[float]:
-    """By how much each value exceeds the other one of the same seed.
-
-    Args:
-        own: values by seed.
-        others: the values that are subtracted; seeds that one of the two lacks are left out.
-    """
+    """By how much each value exceeds the other one of its seed, for the seeds that both have."""
     return [value - others[seed] for seed, value in own.items() if seed in others]
 
 
@@ -133,7 +128,6 @@ def mark_best(
     If several means that are printed alike share a rank, none of them has the mark of that rank.
 
     Args:
-        column: the values of each row.
         unranked: rows that are not compared with the others, such as baselines.
     """
     means = {

@@ -21,10 +21,6 @@ from tff_pcdd.training import imports
 def read(path: str, text: str) -> dict[str, Any]:
     """The settings in a file, by their names.
 
-    Args:
-        path: the file.
-        text: its contents.
-
     Raises:
         ValueError: it is neither TOML nor JSON, is damaged, or has a setting twice.
         RecursionError: it is nested too deeply.

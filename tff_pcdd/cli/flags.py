@@ -125,10 +125,6 @@ class Flags:
         Args:
             kind: a type (bool, int, float, str, list, RoundNumber), or one of absl's DEFINE
                 functions.
-            name: the name of the flag, without dashes.
-            default: the default value; None for none.
-            text: the help text.
-            group: the heading under which `--help` lists it.
 
         Raises:
             SettingError: a registered component has an option of this name.

@@ -87,8 +87,6 @@ def text(flags: Flags, doc: str, topic: str) -> str:
     """The help of a program.
 
     Args:
-        flags: the flags of the program.
-        doc: describes the program.
         topic: as returned by `requested`.
 
     Raises:

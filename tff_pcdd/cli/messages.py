@@ -52,12 +52,7 @@ class _Handler(logging.Handler):
 
 
 def install(program: str, flags: Container[str] = ()) -> None:
-    """Shows warnings and errors as lines of a program.
-
-    Args:
-        program: its name.
-        flags: its flags, which are written as they are typed.
-    """
+    """Shows warnings and errors as lines of a program."""
     root = logging.root
     for handler in root.handlers[:]:
         # Those of absl, and of modules that set up logging when they are imported.

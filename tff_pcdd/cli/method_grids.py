@@ -36,8 +36,6 @@ def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) 
     """The values that `--grid` names, each by its text.
 
     Args:
-        flags: the flags of the program.
-        algorithms: the methods that are swept.
         fixed: further settings that have to be the same at all points.
     """
     known = {

@@ -30,13 +30,7 @@ _TOO_LITTLE = {"one answer", "chance", "personal chance", "flat"}
 
 
 class Advice:
-    """What to change, with the values that a run had; no two findings get opposite advice.
-
-    Args:
-        settings: its flat settings.
-        history: its measurements.
-        kinds: the kinds of all findings of the run.
-    """
+    """What to change, with the values that a run had; no two findings get opposite advice."""
 
     def __init__(
         self, settings: Mapping[str, Any], history: History, kinds: Set[str] = frozenset()

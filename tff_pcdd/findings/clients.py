@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tff_pcdd import text
 from tff_pcdd.evaluation import accuracy_interval
-from tff_pcdd.experiment.history import History
 from tff_pcdd.findings.advice import ALONE, BEFORE, Advice
 from tff_pcdd.findings.evidence import Client
 from tff_pcdd.findings.finding import Change, Finding
@@ -18,12 +17,7 @@ from tff_pcdd.findings.thresholds import LEAST_LOST_SAMPLES
 
 
 def counts(own: float | None, other: float | None, samples: int) -> bool:
-    """Whether two accuracies on the same test samples of a client differ by more than chance.
-
-    Args:
-        own: an accuracy in percent; None where not defined.
-        other: another one.
-        samples: number of test samples.
+    """Whether two accuracies in percent on the samples of a client differ by more than chance.
 
     Example:
         >>> counts(50.0, 75.0, 4), counts(50.0, 75.0, 100)
@@ -38,26 +32,14 @@ def counts(own: float | None, other: float | None, samples: int) -> bool:
 
 
 def loses(gain: float | None, own: float | None, samples: int) -> bool:
-    """Whether a gain over another model, in points, is a loss by more than chance.
-
-    Args:
-        gain: the own accuracy minus the other one.
-        own: the own accuracy in percent.
-        samples: number of test samples.
-    """
+    """Whether a gain over another accuracy, in points, is a loss by more than chance."""
     if gain is None or own is None or gain >= 0:
         return False
     return counts(own, min(100.0, own - gain), samples)
 
 
-def of_clients(clients: Sequence[Client], advice: Advice | None = None) -> Iterator[Finding]:
-    """Clients that are worse off, and clients that cannot be judged.
-
-    Args:
-        clients: the clients of a run.
-        advice: what to change; by default nothing is named.
-    """
-    advice = advice or Advice({}, History(["round"]))
+def of_clients(clients: Sequence[Client], advice: Advice) -> Iterator[Finding]:
+    """Clients that are worse off, and clients that cannot be judged."""
     for kind, column, what, instead in (
         (
             "below global",

@@ -150,7 +150,6 @@ def with_times(found: Iterable[Finding], seconds: float | None, runs: int = 1) -
     """Findings whose advice to train longer says about how long that takes, if it takes a while.
 
     Args:
-        found: what was found.
         seconds: the time of a round, of all runs that are continued; None if it is unknown.
         runs: how many these are.
 
@@ -178,7 +177,6 @@ def agreeing(found: Sequence[Finding], refused: Collection[str] = ()) -> list[Fi
     """Findings of runs with the same flags: without advice that contradicts other advice.
 
     Args:
-        found: what was found.
         refused: settings that may not be given for these runs, which no advice names.
     """
     found = [_without(finding, refused) for finding in found]

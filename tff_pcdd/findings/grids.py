@@ -147,11 +147,7 @@ def of_noise(
 
 
 def more_seeds(seeds: Sequence[int | str], taken: Collection[int] = ()) -> list[int | str]:
-    """Seeds, and further ones up to `FEW_SEEDS`.
-
-    Args:
-        seeds: the seeds of some runs.
-        taken: seeds that are not added.
+    """Seeds, and further ones up to `FEW_SEEDS`, none of which is taken.
 
     Example:
         >>> more_seeds([0], taken=[1, 2]), more_seeds([0, 1, 2, 3, 4, 5])

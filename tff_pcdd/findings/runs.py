@@ -37,14 +37,7 @@ def of_run(
     history: History,
     evidence: Evidence,
 ) -> Iterator[Finding]:
-    """The findings of a finished run, the most important first.
-
-    Args:
-        settings: its flat settings.
-        summary: its numbers, as in summary.json.
-        history: its measurements by round.
-        evidence: what its models answer.
-    """
+    """The findings of a finished run, the most important first."""
     # Advice depends on all that is found, which does not depend on the advice.
     found = _found(settings, summary, history, evidence, Advice(settings, history))
     kinds = {finding.kind for finding in found}

@@ -110,8 +110,6 @@ def chart(
     """Draws curves; None if none of them has two points with finite values.
 
     Args:
-        title: what is drawn.
-        lines: the curves.
         percent: whether the values are percentages; else, 0 is on the axis.
         marked: rounds with a cross on the x axis.
     """

@@ -26,7 +26,6 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
     """The accuracies of each method, and what it gains over training alone.
 
     Args:
-        results: the runs on one partition.
         clients: the clients of these runs; empty if nothing is known of them.
     """
     keys = list(measures.TABLE)
@@ -60,11 +59,7 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
 
 
 def further(results: Results) -> Table | None:
-    """Metrics, a user's measures, and accuracies in the best round on held-out samples, if any.
-
-    Args:
-        results: the runs on one partition.
-    """
+    """Metrics, a user's measures, and accuracies in the best round on held-out samples, if any."""
     keys = [key for key in measures.tabled(results.value_keys()) if key not in measures.TABLE]
     methods = answers.ordered(results)
     rows = [Row(method, _cells(results.of(method=method), keys)) for method in methods]

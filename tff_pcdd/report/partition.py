@@ -24,11 +24,6 @@ def write(
 ) -> str:
     """Writes clients.png, partition.csv and partition.md.
 
-    Args:
-        config: the settings that the federation was made from.
-        federation: the clients and their samples.
-        output_dir: created if it does not exist.
-
     Returns:
         The summary, in Markdown.
 

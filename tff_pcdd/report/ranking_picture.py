@@ -16,12 +16,7 @@ _COLORS = ("C1", "C2", "C3", "C4", "C5", "C6", "black", "C8", "C9")
 
 
 def draw(rankings: Sequence[Ranking], names: Mapping[str, str]):
-    """A panel for each measure, the best method on top; returns (figure, panels).
-
-    Args:
-        rankings: the ranks by each measure.
-        names: the names of the measures.
-    """
+    """A panel for each measure, the best method on top; returns (figure, panels)."""
     lines = max(len(ranking.methods) for ranking in rankings)
     figure = Figure(figsize=(0.6 + 4.2 * len(rankings), 2.2 + 0.26 * lines), layout="constrained")
     panels = figure.subplots(1, len(rankings), squeeze=False).ravel()

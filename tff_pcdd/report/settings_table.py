@@ -102,12 +102,7 @@ def command(settings: Mapping[str, Any]) -> str:
 def comparison_command(
     runs: Sequence[Mapping[str, Any]], methods: Sequence[str], seeds: Sequence[str]
 ) -> str:
-    """The command of a comparison on one partition; settings that differ are left out.
-
-    Args:
-        runs: the settings of its runs.
-        methods, seeds: what was compared.
-    """
+    """The command of a comparison on one partition; settings that differ are left out."""
     flags = [f"--algorithms={','.join(methods)}", f"--seeds={','.join(seeds)}"]
     flags += _flags(runs, {"algorithm", "seed"})
     return _quoted("compare", flags, paths=[*_paths(runs[0]).values()])
@@ -152,8 +147,6 @@ def _quoted(
     """A command with a directory of its own, so that those of several pages do not collide.
 
     Args:
-        program: the program.
-        flags: its flags.
         name: how the name of the directory begins.
         paths: the paths that the flags leave out.
         to: the flag of that directory, and where it lies.
@@ -238,9 +231,6 @@ def common_and_varied(
 
     The seed is left out of both, and so are seeds that all runs derive from it, and settings of a
     single method that have their defaults.
-
-    Args:
-        runs: the method and the settings of each run.
     """
     by_name: dict[str, dict[str, list[str]]] = {}
     defaults: dict[str, bool] = {}

@@ -112,11 +112,7 @@ def of_rows(matrix: np.ndarray) -> np.ndarray:
 
 
 def picture(levels: np.ndarray) -> str:
-    """A picture of shades with a pixel for each, as the data URI of a PNG file.
-
-    Args:
-        levels: shades, [height, width].
-    """
+    """A picture of shades [height, width], a pixel for each, as the data URI of a PNG file."""
     from matplotlib import image
 
     palette = np.array([_rgb(color(level)) for level in range(LEVELS)], np.uint8)

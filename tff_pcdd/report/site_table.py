@@ -155,8 +155,6 @@ def heat_map(
     """The gains of methods, in this order, at all clients; the largest losses come first.
 
     Args:
-        sites: the gains by PA after local training.
-        methods: the methods.
         recommended: the gains of other models, which come first.
     """
     shown = {method: sites.gains[method] for method in methods if method in sites.gains}

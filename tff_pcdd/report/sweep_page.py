@@ -455,14 +455,7 @@ def _of_choice(
     chosen: Mapping[str, str],
     finals: Results,
 ) -> list[Finding]:
-    """What may be wrong with the choices: ties, edges of the grids, and too few samples.
-
-    Args:
-        directory: that of the sweep.
-        by_method: the rows of sweep.csv.
-        chosen: the settings with which each method is compared in the final runs.
-        finals: these runs.
-    """
+    """What may be wrong with the choices: ties, edges of the grids, and too few samples."""
     pattern = f"{COMPARISON}/*/seed_*/{CONFIG}"
     edges, choices = {}, []
     for method, settings in chosen.items():

@@ -403,8 +403,6 @@ def read(
     """The answer on each partition; before them that over all, if there are several.
 
     Args:
-        results: the runs of a comparison.
-        clients: their clients; empty if unknown.
         tuned_with: the seeds with which a sweep has chosen the settings; empty without a sweep.
     """
     partitions = results.partitions
@@ -448,12 +446,7 @@ def _of_a_sample(clients: Sequence[Site]) -> dict[str, float]:
 
 
 def _of_few(choice: Choice, clients: Sequence[Site]) -> str:
-    """Says if the gain of the best method in PA comes from clients with few test samples.
-
-    Args:
-        choice: the best method by PA.
-        clients: those of all runs on the partition.
-    """
+    """Says if the gain of the best method in PA comes from clients with few test samples."""
     samples = by_client.tested(clients)
     few = {name for name, number in samples.items() if number < findings.LEAST_SAMPLES}
     best = of_method(clients, choice.best, "pa")
@@ -609,11 +602,7 @@ def _is_full(accuracy: float, sample: float) -> bool:
 
 
 def of_sites(given: Sequence[Answer]) -> Iterator[Finding]:
-    """A line for each partition about the clients at which methods lose to training alone.
-
-    Args:
-        given: as from `read`.
-    """
+    """A line for each partition about the clients at which methods lose to training alone."""
     for answer in given:
         if answer.sites is not None and answer.sites.over == ALONE:
             where = f" on {answer.partition}" if len(given) > 1 else ""
@@ -636,11 +625,7 @@ def _losers(sites: SiteGains, where: str) -> Iterator[Finding]:
 
 
 def of_re_trained(results: Results) -> Iterator[Finding]:
-    """Methods that are FedAvg with a re-trained head, and worse than FedAvg.
-
-    Args:
-        results: the runs of a comparison.
-    """
+    """Methods that are FedAvg with a re-trained head, and worse than FedAvg."""
     fedavg = results.of(method=BASELINE)
     for method, own in results.by_method().items():
         if not is_re_trained(method):

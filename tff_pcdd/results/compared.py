@@ -44,15 +44,11 @@ NOTHING = Compared(Results(()), (), (), (), ())
 
 
 def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
-    """Reads a comparison.
+    """Reads a comparison; errors about comparison.csv as of `Directory`.
 
     Args:
         directory: its directory.
         tuning: what a sweep has chosen with; by default what is found beside the directory.
-
-    Raises:
-        FileNotFoundError: there is no comparison.csv.
-        DamagedFileError: it is damaged.
     """
     results = comparison.read(directory)
     settings = comparison.settings(results)

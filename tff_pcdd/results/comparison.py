@@ -31,12 +31,7 @@ _FOLDERS = (f"*/seed_*/{CONFIG}", f"*/*/seed_*/{CONFIG}")
 
 
 def read(directory: Directory) -> Results:
-    """Reads the finished runs of a comparison.
-
-    Raises:
-        FileNotFoundError: there is no comparison.csv.
-        DamagedFileError: it is damaged.
-    """
+    """Reads the finished runs of a comparison; errors about comparison.csv as of `Directory`."""
     every = directory.rows(COMPARISON_TABLE)
     found = _summaries(directory)
     results = []
@@ -139,9 +134,6 @@ def by_data(
 
     Runs of one partition with one seed can be compared if they have one digest. Runs without a
     checkpoint, of which nothing is known, are left out.
-
-    Args:
-        runs: as from `settings`.
     """
     found: dict[tuple[str, str], dict[str, list[Result]]] = {}
     for result, values in runs:

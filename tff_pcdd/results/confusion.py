@@ -48,13 +48,7 @@ class Confusion:
 def read(directory: Directory, num_clients: int | None) -> Confusion:
     """Reads the confusion matrices of a run.
 
-    Args:
-        directory: the directory of the run.
-        num_clients: number of clients; None if it is not known.
-
-    Raises:
-        FileNotFoundError: the run has no such file.
-        DamagedFileError: it is damaged.
+    Errors as of `Directory`; `num_clients` is None if it is not known.
     """
     arrays = directory.arrays(CONFUSION)
     try:

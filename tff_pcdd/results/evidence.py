@@ -68,12 +68,7 @@ def group_sizes(held: Sites | None, answered: Confusion | None) -> str:
 
 
 def findings_of(folder: Path | None, summary: Mapping[str, Any]) -> list[Finding]:
-    """The findings of a finished run; those of an earlier version are computed.
-
-    Args:
-        folder: the directory of the run; None if it was not found.
-        summary: the contents of summary.json.
-    """
+    """The findings of a finished run; those of an earlier version are computed."""
     if folder is None or findings.are_recorded(summary):
         return findings.recorded(summary)
     directory = Directory(folder, compared=False)

@@ -17,12 +17,7 @@ def keys(criterion: str) -> list[str]:
 
 
 def measured(runs: Results, criterion: str) -> list[list[Any]]:
-    """The accuracy that decides, its best rounds, and GA and PA in them, where they are known.
-
-    Args:
-        runs: those of a point.
-        criterion: one of `measures.best_rounds()`.
-    """
+    """The accuracy that decides, its best rounds, and GA and PA in them, where they are known."""
     return [[*runs.by_seed(key).values()] for key in keys(criterion)]
 
 
@@ -30,11 +25,6 @@ def cells(
     found: Sequence[Sequence[float]], seeds: int, diverged: int
 ) -> list[tuple[str, float | None]]:
     """The cells of a point, with the numbers by which they are sorted.
-
-    Args:
-        found: as from `measured`.
-        seeds: the number of its runs.
-        diverged: how many of them diverged.
 
     Example:
         >>> cells([[50.0], [3], [], [99.0]], 2, 1)

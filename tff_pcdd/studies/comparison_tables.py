@@ -176,7 +176,6 @@ def accuracies(runs: Sequence[StudyRun], keys: Sequence[str] = measures.TABLE) -
     """Mean ± sample standard deviation of accuracies, of runs of one partition.
 
     Args:
-        runs: the runs.
         keys: of summary.json. Of those that no run has, only GA has a column; beside the main
             accuracies stands what is over training alone, and PA epochs if methods differ in them.
     """

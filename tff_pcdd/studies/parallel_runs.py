@@ -225,10 +225,6 @@ class ParallelRuns:
     Each process computes one run after the other, so it imports libraries only once; this process
     does not import TensorFlow. As a context manager, this object ends all processes that it has
     started.
-
-    Args:
-        parallel: how many runs are computed at the same time.
-        options: how a run is computed.
     """
 
     def __init__(self, parallel: ParallelOptions, options: RunOptions | None):

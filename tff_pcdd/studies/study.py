@@ -197,8 +197,6 @@ def check(
     """Checks, before the first run, that the results of all runs can be written.
 
     Args:
-        runs: the runs, whose folders are in `directory`.
-        directory: the directory of the study.
         holds: what the directory may already contain, such as "sweep", for the error.
         known: names of files by which such a directory is recognized, beside the runs' folders.
         overwrite: whether results in the runs' folders may be deleted. Then no other process may
@@ -326,11 +324,7 @@ def _with_outcome(
 def computer(
     options: RunOptions | None, parallel: ParallelOptions | None
 ) -> contextlib.AbstractContextManager[Computer]:
-    """What computes the runs of studies in a block.
-
-    Args:
-        options: how and where the runs are computed.
-        parallel: how many runs are computed at the same time; by default one, in this process.
+    """What computes the runs of studies in a block; by default one at a time, in this process.
 
     Raises:
         SettingError: runs cannot be computed at the same time in this way.

@@ -136,12 +136,7 @@ def plan(points: Mapping[str, Sequence[Point]], directory: Path) -> list[Tuned]:
 
 
 def most_rounds(grid: Sequence[Point], criterion: str, halving: Halving) -> int:
-    """The number of rounds that a method's trials train at most, in total.
-
-    Args:
-        grid: the points of the method.
-        criterion, halving: as for `tune`.
-    """
+    """The number of rounds that a method's trials train at most, in total."""
     planned = grid[0].configs[0].training.rounds
     rates = [learning_rates(point) for point in grid]
     # After how many rounds every trial has been measured, by settings alone: when personal models
@@ -350,8 +345,6 @@ def best_held_out(history: History, criterion: str, until: int | None = None) ->
     No accuracy on test data is read.
 
     Args:
-        history: the measurements of a run.
-        criterion: the column, such as `va`.
         until: the last round that counts; by default all do.
 
     Returns:
