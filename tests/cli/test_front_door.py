@@ -33,14 +33,21 @@ def test_it_lists_its_programs(arguments, capsys):
     assert re.findall(r"^  (\w+) +[A-Z].*\.$", out, re.M) == [*front_door.PROGRAMS]
 
 
-def test_help_of_a_program(capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("given", "passed"),
+    [
+        (["help", "compare"], ["compare", "--help"]),
+        (["compare", "--seeds=0,1"], ["compare", "--seeds=0,1"]),
+    ],
+)
+def test_arguments_are_passed_on(given, passed, capsys, monkeypatch):
     seen = []
     from tff_pcdd.cli import compare
 
     monkeypatch.setattr(compare, "run", lambda: seen.append(front_door.sys.argv))
     monkeypatch.setattr(front_door.sys, "argv", [])
-    assert called(capsys, "help", "compare")[0] == 0
-    assert seen == [["compare", "--help"]]
+    assert called(capsys, *given)[0] == 0
+    assert seen == [passed]
 
 
 @pytest.mark.parametrize("redirection", ["", "2>&-"])
@@ -78,16 +85,6 @@ def test_programs_say_the_versions_too(capsys):
     status, out, _ = called(capsys, "--version", run=train.run, program="train")
     assert status == 0
     assert out.startswith(f"tff_pcdd {__version__}")
-
-
-def test_arguments_are_passed_on(capsys, monkeypatch):
-    seen = []
-    from tff_pcdd.cli import compare
-
-    monkeypatch.setattr(compare, "run", lambda: seen.append(front_door.sys.argv))
-    monkeypatch.setattr(front_door.sys, "argv", [])
-    assert called(capsys, "compare", "--seeds=0,1")[0] == 0
-    assert seen == [["compare", "--seeds=0,1"]]
 
 
 diagnosed = functools.partial(called, run=doctor.run, program="doctor")

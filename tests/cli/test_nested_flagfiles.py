@@ -140,7 +140,7 @@ def test_what_is_no_flagfile(kind, folder):
             file.truncate(200_000_000_000)
     elif kind == "not text":
         path.write_bytes(b"--seed=\xff")
-    for flag in ("flagfile", "trust_flagfile"):
+    for flag in ("flagfile", "config", "trust_flagfile"):
         if (flag, kind) != ("trust_flagfile", "not text"):
             with pytest.raises(SettingError, match=f"{flag}=presets/mine.flags: cannot be read"):
                 flagfiles.expand([f"--{flag}=presets/mine.flags"])
@@ -314,18 +314,6 @@ def test_a_configuration_that_cannot_be_used_is_refused_in_one_line(text, reason
 def test_what_is_no_configuration(name, text, reason, folder):
     with pytest.raises(SettingError, match=f"^config=presets/{name}: cannot be read: {reason}"):
         flagfiles.expand([write(folder, name, text)])
-
-
-@pytest.mark.parametrize("kind", ["missing", "pipe", "large"])
-def test_files_that_are_not_read(kind, folder):
-    path = folder / "run.toml"
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "large":
-        with open(path, "wb") as file:
-            file.truncate(200_000_000_000)
-    with pytest.raises(SettingError, match=r"config=presets/run\.toml: cannot be read: "):
-        flagfiles.expand(["--config=presets/run.toml"])
 
 
 def test_a_signed_configuration_may_name_any_flag(folder):
