@@ -161,7 +161,7 @@ def write_atomically(
 @contextlib.contextmanager
 def _opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
     """A descriptor, which stays that of this file or directory whatever is renamed."""
-    descriptor = os.open(path, flags, 0o666)
+    descriptor = os.open(path, flags)
     try:
         yield descriptor
     finally:

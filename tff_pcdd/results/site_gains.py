@@ -11,7 +11,7 @@ from tff_pcdd import findings, measures, text
 from tff_pcdd.results import by_client
 from tff_pcdd.results.by_client import Site, of_method, paired
 from tff_pcdd.results.runs import ALONE
-from tff_pcdd.tables import BASELINE
+from tff_pcdd.tables import BASELINE, grouped
 
 
 class SiteGain(NamedTuple):
@@ -76,16 +76,17 @@ class SiteGains:
 
 def read(clients: Sequence[Site]) -> SiteGains | None:
     """What methods gain at the clients of one partition: over training alone, or over FedAvg."""
-    methods = [*dict.fromkeys(site.run[1] for site in clients)]
+    by_method = grouped((site.run[1], site) for site in clients)
     alone = any(site.values["over_local"] is not None for site in clients)
     over = ALONE if alone else BASELINE
-    if not alone and BASELINE not in methods:
+    if not alone and BASELINE not in by_method:
         return None
     samples, gains = by_client.tested(clients), {}
-    for method in methods:
-        own, others = of_method(clients, method, "pa"), of_method(clients, BASELINE, "pa")
+    fedavg = of_method(by_method.get(BASELINE, ()), BASELINE, "pa")
+    for method, sites in by_method.items():
+        own, others = of_method(sites, method, "pa"), fedavg
         if alone:
-            differences = of_method(clients, method, "over_local")
+            differences = of_method(sites, method, "over_local")
             others = {
                 place: own[place] - differences[place] for place in own if place in differences
             }
