@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from tff_pcdd import measures, tables, text
 from tff_pcdd.report import shades
@@ -67,26 +67,16 @@ class Table:
 
 
 # Columns of a run's table, by their names in clients.csv.
-_COLUMNS: Mapping[str, tuple[Column, Callable[[float | None], str]]] = {
-    "ga": (Column("global", "accuracy of the global model"), text.percent),
-    "pa_before": (
-        Column("before", "accuracy of the personal model before its local steps"),
-        text.percent,
+_COLUMNS = {
+    "ga": Column("global", "accuracy of the global model"),
+    "pa_before": Column("before", "accuracy of the personal model before its local steps"),
+    "pa": Column("PA", "accuracy of the personal model after its local steps"),
+    "pa_masked": Column("own classes", "PA if only the client's own classes are possible answers"),
+    "balanced": Column(
+        "balanced", "mean recall of the personal model over the classes tested here"
     ),
-    "pa": (Column("PA", "accuracy of the personal model after its local steps"), text.percent),
-    "pa_masked": (
-        Column("own classes", "PA if only the client's own classes are possible answers"),
-        text.percent,
-    ),
-    "balanced": (
-        Column("balanced", "mean recall of the personal model over the classes tested here"),
-        text.percent,
-    ),
-    "over_global": (Column("over global", "PA minus the global model's accuracy"), text.signed),
-    "over_local": (
-        Column("over local", "PA minus the accuracy of training alone"),
-        text.signed,
-    ),
+    "over_global": Column("over global", "PA minus the global model's accuracy"),
+    "over_local": Column("over local", "PA minus the accuracy of training alone"),
 }
 
 
@@ -97,16 +87,21 @@ def of_run(found: Sites) -> Table:
         Column("train", "training samples"),
         Column("test", "test samples"),
         *([Column("classes", "classes with training samples")] if found.classes else ()),
-        *(_COLUMNS[name][0] for name in used),
+        *(_COLUMNS[name] for name in used),
     ]
     rows = []
     for index, site in enumerate(found.sites):
         counts = [site.train, site.test, *([found.held(index)] if found.classes else ())]
         cells: list[tuple[str, float | None]] = [(text.whole(value), value) for value in counts]
-        cells += [(_COLUMNS[name][1](site.values[name]), site.values[name]) for name in used]
+        cells += [(_shown(name, site.values[name]), site.values[name]) for name in used]
         dots = (site.values["ga"], site.values["pa"])
         rows.append((site.values["pa"], Row(text.name_of(site.name), cells, dots, site.warning)))
     return _table(columns, rows)
+
+
+def _shown(name: str, value: float | None) -> str:
+    """A value of clients.csv; differences have a sign."""
+    return text.signed(value) if name.startswith("over_") else text.percent(value)
 
 
 def of_comparison(found: Sequence[Site], methods: Sequence[str]) -> Table:
