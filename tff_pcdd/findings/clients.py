@@ -40,13 +40,9 @@ def loses(gain: float | None, own: float | None, samples: int) -> bool:
 
 def of_clients(clients: Sequence[Client], advice: Advice) -> Iterator[Finding]:
     """Clients that are worse off, and clients that cannot be judged."""
+    shared = Change("the global model there")
     for kind, column, what, instead in (
-        (
-            "below global",
-            "over_global",
-            "worse than the global model",
-            Change("the global model there"),
-        ),
+        ("below global", "over_global", "worse than the global model", shared),
         ("below local", "over_local", "worse than training alone", ALONE),
         ("below before", "over_before", "worse than before its local steps", BEFORE),
     ):

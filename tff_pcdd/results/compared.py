@@ -101,13 +101,11 @@ def _changed(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> dict[str, list
 
 def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[Finding]:
     """Methods with other networks."""
-    by_width: dict[int, dict[str, None]] = {}
-    for result, settings in runs:
-        by_width.setdefault(settings.get("projection_dim") or 0, {})[result.method] = None
+    pairs = [(settings.get("projection_dim") or 0, result.method) for result, settings in runs]
+    by_width = tables.grouped(dict.fromkeys(pairs))
     if len(by_width) > 1:
         networks = [
-            f"{width or 'none'} ({text.listed([*names])})"
-            for width, names in sorted(by_width.items())
+            f"{width or 'none'} ({text.listed(names)})" for width, names in sorted(by_width.items())
         ]
         yield Finding(
             "incomparable",
