@@ -25,13 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd.errors import (
-    DamagedFileError,
-    LockedError,
-    SettingError,
-    UnwritableError,
-    WriteError,
-)
+from tff_pcdd.errors import DamagedFileError, LockedError, SettingError, UnwritableError, WriteError
 from tff_pcdd.text import size
 
 _LOCK = ".lock"
@@ -113,11 +107,7 @@ class _Output:
 
 
 def write_atomically(
-    path: Path,
-    write: Callable[[Any], None],
-    *,
-    sync_contents: bool = True,
-    sync_name: bool = True,
+    path: Path, write: Callable[[Any], None], *, sync_contents: bool = True, sync_name: bool = True
 ) -> str:
     """Calls `write(file)` with a temporary binary file, then renames that file to `path`.
 

@@ -137,8 +137,7 @@ def test_targets_are_about_the_fastest_variant():
 @pytest.mark.slow
 @pytest.mark.rare
 @pytest.mark.parametrize(
-    ("section", "precision"),
-    [("peers", "float32"), ("peers", "bfloat16"), ("blazefl", "float32")],
+    ("section", "precision"), [("peers", "float32"), ("peers", "bfloat16"), ("blazefl", "float32")]
 )
 def test_installed_peers_do_the_same_work(section, precision):
     """After a round from the same weights on the same batches, all have nearly the same weights."""

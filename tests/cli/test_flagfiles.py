@@ -163,19 +163,12 @@ def test_ablations_are_tuned_like_the_comparison(name, monkeypatch):
     planned = method_grids.points(flags, method_grids.read(flags))
     for points in planned.values():
         # A head that is trained has no scale, and FedAvg no coefficient.
-        fewer = {
-            "fedgela_local": 4,
-            "fashion_p10c2_local": 4,
-            "fashion_lt_gafr": 4,
-        }
+        fewer = {"fedgela_local": 4, "fashion_p10c2_local": 4, "fashion_lt_gafr": 4}
         assert len(points) == fewer.get(Path(name).stem, 12)
         for point in points:
             rate = {"client_learning_rate": point.settings["client_learning_rate"]}
             (other,) = [one for one in whole if one.settings == rate]
-            for own, of_other in (
-                (point.configs, other.configs),
-                (point.finals, other.finals),
-            ):
+            for own, of_other in ((point.configs, other.configs), (point.finals, other.finals)):
                 assert [(c.seed, c.training, c.data, c.model) for c in own] == [
                     (c.seed, c.training, c.data, c.model) for c in of_other
                 ]

@@ -98,8 +98,7 @@ def test_why_tensorflow_does_not_see_a_gpu(gpus, monkeypatch):
     mend = 'make install GPU=1, or pip install "tff_pcdd[gpu]"'
     assert [*gpu_check.findings()] == [
         Finding(
-            WRONG,
-            f"{start}this is its build for processors; install the build with CUDA: {mend}",
+            WRONG, f"{start}this is its build for processors; install the build with CUDA: {mend}"
         )
     ]
     gpus()

@@ -85,11 +85,7 @@ def test_a_topic_is_a_group_a_component_or_a_flag(help_of):
 
 def test_defaults_that_differ_between_components_are_all_shown(help_of):
     for flag, shown, sentence in (
-        (
-            "client_learning_rate",
-            "0.01",
-            "With client_optimizer=adam|adamw, the default is 0.001.",
-        ),
+        ("client_learning_rate", "0.01", "With client_optimizer=adam|adamw, the default is 0.001."),
         (
             "server_learning_rate",
             "1.0",

@@ -104,8 +104,7 @@ def test_what_compression_says_of_each_tensor_is_not_shown(capsys):
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "library",
-    support.rare_but(["tensorflow_federated"], ["tensorflow", "tensorflow_federated"]),
+    "library", support.rare_but(["tensorflow_federated"], ["tensorflow", "tensorflow_federated"])
 )
 def test_a_module_that_imports_tensorflow_first_shows_none_of_its_notes(library, tmp_path):
     (tmp_path / "mine.py").write_text(

@@ -233,11 +233,7 @@ OTHERS = [
     ("sweep", ["--grid=rounds=0"], "--rounds=0: must be at least 1"),
     ("sweep", ["--grid=rounds=2,3"], "--validation_fraction=0: a sweep chooses on held-out"),
     ("sweep", ["--grid=rounds=2", "--final_seeds=1,2"], "--final_seeds=1,2: applies only with"),
-    (
-        "sweep",
-        ["--grid=rounds=2", "--baselines"],
-        "--baselines=True: applies only with",
-    ),
+    ("sweep", ["--grid=rounds=2", "--baselines"], "--baselines=True: applies only with"),
     (
         "sweep",
         ["--grid=rounds=2", "--halving=all"],

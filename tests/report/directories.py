@@ -49,13 +49,7 @@ def make_run(
     personal = _confusion(rng, tests, 0.92)
     directory.mkdir(parents=True, exist_ok=True)
     config = ExperimentConfig.from_settings(
-        **{
-            "rounds": rounds,
-            "seed": seed,
-            "num_clients": K,
-            "classes_per_client": 10,
-            **settings,
-        }
+        **{"rounds": rounds, "seed": seed, "num_clients": K, "classes_per_client": 10, **settings}
     )
     _write_json(directory / "config.json", config.to_settings())
     summary = _write_history(directory, config, rng, rounds, K, bonus)

@@ -133,10 +133,7 @@ def test_the_command_has_the_data_of_the_sweep(tmp_path, monkeypatch):
     [command] = tree.commands
     given = settings_of(command)
     assert given.pop("output_dir").startswith("runs/best_")
-    assert given == {
-        "import": "mine",
-        "config": f"runs/my sweep/{point}/seed_0/config.json",
-    }
+    assert given == {"import": "mine", "config": f"runs/my sweep/{point}/seed_0/config.json"}
     assert pathlib.Path(settings_of(command)["config"]).is_file()
     assert "/private" not in " ".join(tree.texts)
     # Without the directories of the runs, the flagfile is what is left.

@@ -123,14 +123,7 @@ def test_text():
             "4 clients in a round",
         ),
     ],
-    ids=[
-        "model",
-        "features",
-        "weights",
-        "statistics",
-        "statistics of clients",
-        "noise",
-    ],
+    ids=["model", "features", "weights", "statistics", "statistics of clients", "noise"],
 )
 def test_what_the_backbone_refuses(settings, setting, reason):
     config = ExperimentConfig.from_settings(**settings)

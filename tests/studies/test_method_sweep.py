@@ -220,11 +220,7 @@ def test_test_accuracies_do_not_enter_any_decision(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "where",
-    [
-        f"tuning/fedprox/{name(('0.01', '1'))}/seed_0",
-        "comparison/fedavg/seed_2",
-    ],
+    "where", [f"tuning/fedprox/{name(('0.01', '1'))}/seed_0", "comparison/fedavg/seed_2"]
 )
 def test_an_interrupted_sweep_repeats_nothing(where, training, tmp_path):
     training.dies.add(where)

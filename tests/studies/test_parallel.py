@@ -389,10 +389,7 @@ def test_the_check_of_settings_in_a_process(caplog):
     planning._warn.cache_clear()
     with refuses("projection_dim", ""):
         run_process.check(None, [CONFIGS[0], in_vain, narrow], RunOptions())
-    assert [text.split(":")[0] for text in caplog.messages] == [
-        "warmup_rounds=99",
-        "bn=personal",
-    ]
+    assert [text.split(":")[0] for text in caplog.messages] == ["warmup_rounds=99", "bn=personal"]
 
 
 def test_the_rounds_of_a_run_are_reported(monkeypatch):

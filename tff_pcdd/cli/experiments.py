@@ -80,11 +80,7 @@ def restoring(run_dir: str) -> Iterator[None]:
 def define_seeds(flags: Flags, group: str) -> None:
     """Defines the flag of the seeds."""
     flags.add(
-        list,
-        "seeds",
-        ["0"],
-        "Seeds, as integers from 0 that are separated by commas.",
-        group,
+        list, "seeds", ["0"], "Seeds, as integers from 0 that are separated by commas.", group
     )
 
 

@@ -115,10 +115,7 @@ def _run(
     messages.set_level(flags["verbosity"])
     silent = "progress" in flags and not flags["progress"]
     try:
-        with (
-            outputs.printing(name),
-            contextlib.nullcontext() if silent else stages.shown(name),
-        ):
+        with outputs.printing(name), contextlib.nullcontext() if silent else stages.shown(name):
             main(flags)
     except SettingError as error:
         _refuse(name, arguments, messages.with_dashes(error, flags))
@@ -186,11 +183,7 @@ def define_own(flags: Flags) -> None:
         "Program",
     )
     flags.add(
-        int,
-        "verbosity",
-        None,
-        "Log level of absl; messages up to this level are shown.",
-        "Program",
+        int, "verbosity", None, "Log level of absl; messages up to this level are shown.", "Program"
     )
 
 

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def of_choice(
-    scores: Mapping[str, float | None],
-    chosen: str,
-    config: ExperimentConfig | None = None,
+    scores: Mapping[str, float | None], chosen: str, config: ExperimentConfig | None = None
 ) -> Iterator[Finding]:
     """Points that are as good as the chosen one, and values at an edge; arguments as `of_grid`."""
     yield from of_ties(scores, chosen)
@@ -28,9 +26,7 @@ def of_choice(
 
 
 def of_grid(
-    scores: Mapping[str, float | None],
-    chosen: str,
-    config: ExperimentConfig | None = None,
+    scores: Mapping[str, float | None], chosen: str, config: ExperimentConfig | None = None
 ) -> Iterator[Finding]:
     """Chosen values at the edge of a grid.
 

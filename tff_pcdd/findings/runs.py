@@ -32,10 +32,7 @@ from tff_pcdd.findings.thresholds import (
 
 
 def of_run(
-    settings: Mapping[str, Any],
-    summary: Mapping[str, Any],
-    history: History,
-    evidence: Evidence,
+    settings: Mapping[str, Any], summary: Mapping[str, Any], history: History, evidence: Evidence
 ) -> Iterator[Finding]:
     """The findings of a finished run, the most important first."""
     # Advice depends on all that is found, which does not depend on the advice.

@@ -101,11 +101,7 @@ class Chart:
 
 
 def chart(
-    title: str,
-    lines: Sequence[Line],
-    *,
-    percent: bool,
-    marked: Sequence[int] = (),
+    title: str, lines: Sequence[Line], *, percent: bool, marked: Sequence[int] = ()
 ) -> Chart | None:
     """Draws curves; None if none of them has two points with finite values.
 

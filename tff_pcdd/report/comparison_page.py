@@ -87,10 +87,7 @@ def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
         "terms": terms.shown(
             ("GA", "PA"), (settings_table.configuration(values) for _, values in settings)
         ),
-        "findings": [
-            *found.findings,
-            *(Finding("damaged", line) for line in directory.damaged()),
-        ],
+        "findings": [*found.findings, *(Finding("damaged", line) for line in directory.damaged())],
         "answers": [
             (answer.partition, answer.sentences(), _exports(answer, found)) for answer in answered
         ],

@@ -197,11 +197,7 @@ def _folders(root: Path) -> Iterator[tuple[str, Path]]:
 def _entry(root: Path, directory: Directory, newest: str, **values: Any) -> Entry:
     """An entry with what all kinds have; `newest` is the file that is written last."""
     folder = directory.path.relative_to(root).as_posix()
-    return Entry(
-        folder=folder,
-        finished=directory.locate(newest).stat().st_mtime,
-        **values,
-    )
+    return Entry(folder=folder, finished=directory.locate(newest).stat().st_mtime, **values)
 
 
 def _of_run(root: Path, directory: Directory) -> Entry:

@@ -84,10 +84,7 @@ def content(directory: Directory) -> dict[str, Any]:
 
 
 def _findings(
-    settings: Mapping[str, Any],
-    summary: Mapping[str, Any],
-    history: History,
-    answered: Evidence,
+    settings: Mapping[str, Any], summary: Mapping[str, Any], history: History, answered: Evidence
 ) -> list[Finding]:
     """The findings of a run, which need not be finished."""
     if summary:

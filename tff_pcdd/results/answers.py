@@ -388,11 +388,7 @@ def ordered(results: Results) -> list[str]:
         own = results.of(method=method)
         has_model = has_global_model(method)
         value = own.mean("ga_final" if has_model else "pa_final")
-        return (
-            is_baseline(method),
-            not has_model,
-            math.inf if value is None else -value,
-        )
+        return (is_baseline(method), not has_model, math.inf if value is None else -value)
 
     return sorted(results.methods, key=place)
 
