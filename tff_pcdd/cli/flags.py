@@ -123,14 +123,16 @@ class Flags:
         """Defines a flag that is not a setting.
 
         Args:
-            kind: a type (bool, int, float, str, list, RoundNumber), or one of absl's DEFINE
-                functions.
+            kind: a type (bool, int, float, str, list, RoundNumber), the choices, or one of absl's
+                DEFINE functions.
 
         Raises:
             SettingError: a registered component has an option of this name.
         """
         self._refuse_taken(name, self.settings.get(name))
-        if kind in _PARSERS:
+        if isinstance(kind, tuple):
+            absl_flags.DEFINE_enum(name, default, list(kind), text, flag_values=self._values)
+        elif kind in _PARSERS:
             serializer = absl_flags.CsvListSerializer(",") if kind is list else None
             parser = _PARSERS[kind]
             absl_flags.DEFINE(parser, name, default, text, self._values, serializer)
@@ -141,14 +143,6 @@ class Flags:
         else:
             define = absl_flags.DEFINE_string if kind is str else kind
             define(name, default, text, flag_values=self._values)
-        self.groups.setdefault(group, []).append(name)
-
-    def add_choice(
-        self, name: str, default: str, choices: Sequence[str], text: str, group: str
-    ) -> None:
-        """As `add`, for a flag that has a fixed set of values."""
-        self._refuse_taken(name, self.settings.get(name))
-        absl_flags.DEFINE_enum(name, default, list(choices), text, flag_values=self._values)
         self.groups.setdefault(group, []).append(name)
 
     def add_settings(
@@ -193,10 +187,7 @@ class Flags:
                     group = f"Method {owners}"
             else:
                 text = f"{text} Only with --{setting.chosen_by}={owners}."
-        if setting.choices:
-            self.add_choice(setting.name, setting.default, setting.choices, text, group)
-        else:
-            self.add(setting.type, setting.name, setting.default, text, group)
+        self.add(setting.choices or setting.type, setting.name, setting.default, text, group)
         self.settings[setting.name] = setting
 
     # Values.

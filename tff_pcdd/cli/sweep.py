@@ -64,10 +64,10 @@ def _define_choice(flags: Flags) -> None:
         _GROUP,
     )
     experiments.define_seeds(flags, _GROUP)
-    flags.add_choice(
+    flags.add(
+        tuple(measures.best_rounds()),
         "criterion",
         "va",
-        tuple(measures.best_rounds()),
         "Criterion of the choice: va, the accuracy of the global model on all held-out samples (of "
         "a method without one, the mean over clients of the personal model's accuracy on them); "
         "va_balanced, the mean over classes of the same accuracy on the samples of a class, for "
@@ -113,10 +113,10 @@ def _define_methods(flags: Flags) -> None:
     flags.add(
         float, "reduction", 2.0, "Only one in this many settings continues after a rung.", _METHODS
     )
-    flags.add_choice(
+    flags.add(
+        tuning.AMONG,
         "halving",
         tuning.SAME_RATE,
-        tuning.AMONG,
         "Settings of a method that compete at a rung: same_rate, those with the same learning "
         "rates, so each learning rate is tried to the end; or all, which takes less time, but "
         "stops small rates that start slowly. A sweep that is continued keeps what it began with.",
