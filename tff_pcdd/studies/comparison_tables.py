@@ -121,8 +121,9 @@ def document(
         meanings.insert(0, OVER_LOCAL)
     if diverged := results_of(runs).diverged.labels:
         meanings.insert(0, f"{DIVERGED} Diverged: {diverged}.")
-    if excluded := _excluded(runs):
-        meanings.append(f"{EXCLUDED} {excluded}.")
+    if excluded := results_of(runs).excluded():
+        counted = ", ".join(f"{name} ({count} times)" for name, count in excluded)
+        meanings.append(f"{EXCLUDED} {counted}.")
     parts += ["## What the columns mean", ACCURACY, *meanings, COST]
     parts += ["## What is equal", _fairness(runs)]
     return "\n\n".join(parts) + "\n"
@@ -246,10 +247,6 @@ def _epochs(runs: Sequence[StudyRun]) -> dict[str, str]:
 def _keys(runs: Sequence[StudyRun]) -> list[str]:
     """The keys of all summaries, in their order."""
     return results_of(runs).value_keys()
-
-
-def _excluded(runs: Sequence[StudyRun]) -> str:
-    return ", ".join(f"{label} ({count} times)" for label, count in results_of(runs).excluded())
 
 
 def _kilobytes(results: Results, key: str) -> str:

@@ -23,7 +23,8 @@ def draw(tuned: Sequence[Tuned], title: str):
     """
     columns = min(len(tuned), _COLUMNS_OF_PANELS)
     lines = math.ceil(len(tuned) / columns)
-    heights = [_height(tuned[line * columns : (line + 1) * columns]) for line in range(lines)]
+    in_line = [tuned[line * columns : (line + 1) * columns] for line in range(lines)]
+    heights = [max(len(_axes_of(method)[0]) for method in each) for each in in_line]
     figure = Figure(
         figsize=(3.1 * columns + 0.9, 1.1 + sum(0.9 + 0.38 * height for height in heights)),
         layout="constrained",
@@ -51,17 +52,10 @@ def draw(tuned: Sequence[Tuned], title: str):
     return figure, panels[: len(tuned)]
 
 
-def _height(tuned: Sequence[Tuned]) -> int:
-    """The most lines of the grids of some methods."""
-    return max(len(_axes_of(method)[0]) for method in tuned)
-
-
 def _axes_of(method: Tuned) -> tuple[list[str], list[str]]:
     """The texts down and across: the first setting of the grid is across, all others are down."""
-    points = [_split(trial) for trial in method.trials]
-    return list(dict.fromkeys(down for down, _ in points)), list(
-        dict.fromkeys(across for _, across in points)
-    )
+    down, across = zip(*map(_split, method.trials), strict=True)
+    return [*dict.fromkeys(down)], [*dict.fromkeys(across)]
 
 
 def _split(trial: Trial) -> tuple[str, str]:
