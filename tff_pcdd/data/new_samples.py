@@ -142,8 +142,8 @@ def of_leaf(
     Raises:
         DataError: if the model was trained on none of them, or a file cannot be read.
     """
-    own = [cls for cls in SOURCES.values() if cls.info.kind == _KINDS[takes]]
-    known = [cls for cls in own if [*cls.class_names[: len(class_names)]] == [*class_names]]
+    fitting = [cls for cls in SOURCES.values() if cls.info.kind == _KINDS[takes]]
+    known = [cls for cls in fitting if [*cls.class_names[: len(class_names)]] == [*class_names]]
     if not known:
         raise DataError(
             f"{path}: LEAF's JSON files are for models of {', '.join(SOURCES)}; this one takes "
