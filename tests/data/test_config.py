@@ -21,6 +21,7 @@ def _config(**values):
     "values",
     [
         CLASS,
+        {**CLASS, "class_order": "shuffled"},
         {"partition": "dirichlet", "num_clients": 5, "concentration": 0.5},
         {
             "partition": "dirichlet",
@@ -107,6 +108,7 @@ def test_flat_settings_are_those_of_the_sources_and_partitions():
     ("values", "description"),
     [
         ({}, "digits, P10C2"),
+        ({"class_order": "shuffled"}, "digits, P10C2, shuffled classes"),
         (
             {"partition": "dirichlet", "imbalance_factor": 50.0},
             "digits, Dirichlet(0.5), 10 clients",
@@ -203,6 +205,7 @@ def test_overlapping_local_tests_reach_the_federation():
         ({"num_clients": 2.5}, "num_clients", "must be a whole number"),
         ({"classes_per_client": 0}, "classes_per_client", "must be at least 1"),
         ({"classes_per_client": 11}, "classes_per_client", "digits has only 10 classes"),
+        ({"class_order": "x"}, "class_order", "choose one of fixed, shuffled"),
         ({"num_clients": 4}, "num_clients", "at least 5 clients or 3 classes per client"),
         ({"partition": "iid"}, "classes_per_client", "applies only with partition=class$"),
         ({"concentration": 0.5}, "concentration", "applies only with partition=dirichlet$"),

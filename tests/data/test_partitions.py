@@ -74,6 +74,29 @@ def test_random_slots_reach_every_class_and_depend_on_the_seed():
     assert not np.array_equal(held[0], held[1])
 
 
+@pytest.mark.parametrize("clients", [5, 10])
+def test_shuffled_classes_change_places_by_the_seed(clients):
+    """A class has the owners that the class in its place has in the fixed order."""
+    labels = np.repeat(np.arange(10), 100)
+    firsts = set()
+    for seed in range(6):
+        fixed, shuffled = (
+            data.split_by_class(labels, labels[::5], clients, 2, seed, class_order=order)
+            for order in ("fixed", "shuffled")
+        )
+        places = np.random.default_rng([seed, 3]).permutation(10)
+        expected = (_counts(labels, fixed.train) > 0)[:, places]
+        assert np.array_equal(_counts(labels, shuffled.train) > 0, expected)
+        assert np.array_equal(_counts(labels[::5], shuffled.test) > 0, expected)
+        assert _is_partition(shuffled.train, 1000)
+        assert _is_partition(shuffled.test, 200)
+        held = [np.unique(labels[part]).tolist() for part in fixed.train[:5]]
+        assert held == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+        firsts.add(tuple(np.unique(labels[shuffled.train[0]])))
+    # 45 pairs are equally likely, so fewer than three in six draws have a probability of 3e-5.
+    assert len(firsts) >= 3
+
+
 @pytest.mark.parametrize(
     ("name", "clients", "concentration"), [("dir05_n5", 5, 0.5), ("dir10000_n10", 10, 10000)]
 )
@@ -222,6 +245,7 @@ _CLASSES, _DIRICHLET = data.partition_by_class, data.partition_dirichlet
         (lambda: _CLASSES(LABELS, 10, -1, 0), "classes_per_client", "positive integer"),
         (lambda: _CLASSES(LABELS, 10, 11, 0), "classes_per_client", "there are only 10 classes"),
         (lambda: _CLASSES(LABELS, 3, 2, 0), "num_clients", "at least 5 clients or 4 classes"),
+        (lambda: _CLASSES(LABELS, 10, 2, 0, "random"), "class_order", "choose one of fixed, shuffled"),
         (lambda: _CLASSES(LABELS, 10, 2, -1), "seed", "non-negative integer"),
         (lambda: _DIRICHLET(LABELS, 5, 0.0, 0), "concentration", "greater than 0"),
         (lambda: _DIRICHLET(LABELS, 5, np.nan, 0), "concentration", "finite number"),

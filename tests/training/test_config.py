@@ -248,6 +248,14 @@ def test_flat_settings_are_those_that_are_described():
         assert name in chosen
 
 
+def test_the_digest_of_the_defaults_is_that_of_runs_without_an_order_of_classes():
+    """As without `class_order` in the settings, which were those of the runs before it."""
+    assert ExperimentConfig.from_settings().digest() == "3dc0c27aeb6f"
+    shuffled = ExperimentConfig.from_settings(class_order="shuffled")
+    assert shuffled.digest() != "3dc0c27aeb6f"
+    assert ExperimentConfig.from_settings(**shuffled.to_settings()) == shuffled
+
+
 def test_digest_tells_settings_apart():
     digests = {
         ExperimentConfig.from_settings(**values).digest()

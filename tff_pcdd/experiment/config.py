@@ -64,7 +64,7 @@ _LATER = frozenset(
         *("schedule", "warmup_rounds", "min_local_epochs", "straggler_share", "dropped_share"),
         *("join_names", "min_site_samples", "small_sites", "missing", "missing_markers", "impute"),
         *("image_range", "skip_broken_images", "path_pattern", "group_pattern", "group_column"),
-        "categorical_columns",
+        *("categorical_columns", "class_order"),
     )
 )
 

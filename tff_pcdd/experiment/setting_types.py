@@ -166,6 +166,7 @@ class Settings(TypedDict, total=False):
     partition: str | None  # class
     num_clients: int | None  # 10
     classes_per_client: int | None  # 2
+    class_order: Literal["fixed", "shuffled"] | None  # fixed
     concentration: float | None  # 0.5
     min_samples: int | None  # 10
     assignment: Literal["class", "sample"] | None  # class

@@ -9,7 +9,7 @@ from tff_pcdd.errors import DataError, SettingError
 
 # Streams of randomness. Each has a generator of its own, so that the division of the training set
 # does not depend on whether a test set is divided too.
-OWNERS, TRAIN, TEST = range(3)
+OWNERS, TRAIN, TEST, ORDER = range(4)
 
 
 def generator(seed: int, stream: int) -> np.random.Generator:

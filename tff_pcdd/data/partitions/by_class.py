@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tff_pcdd import text
 from tff_pcdd.data.partitions import NumClients, Split, register
 from tff_pcdd.data.partitions._dealing import (
+    ORDER,
     OWNERS,
     TEST,
     TRAIN,
@@ -27,6 +28,8 @@ from tff_pcdd.data.sources import DataSource
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import option
 
+_FIXED, _SHUFFLED = _CLASS_ORDERS = ("fixed", "shuffled")
+
 
 @register
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +40,12 @@ class ByClass(NumClients):
     main_option = "classes_per_client"
 
     classes_per_client: int = option(2, "Number of classes that each client holds.", minimum=1)
+    class_order: str = option(
+        _FIXED,
+        "Order in which classes are dealt to the clients: fixed (by number, so the classes of the "
+        "first clients are the same for all seeds) or shuffled (by the data seed).",
+        choices=_CLASS_ORDERS,
+    )
 
     def check(self, source: DataSource) -> None:
         super().check(source)
@@ -56,11 +65,18 @@ class ByClass(NumClients):
         self, train_labels: np.ndarray, test_labels: np.ndarray, num_classes: int, seed: int
     ) -> Split:
         return split_by_class(
-            train_labels, test_labels, self.num_clients, self.classes_per_client, seed, num_classes
+            train_labels,
+            test_labels,
+            self.num_clients,
+            self.classes_per_client,
+            seed,
+            num_classes,
+            self.class_order,
         )
 
     def describe(self) -> str:
-        return f"P{self.num_clients}C{self.classes_per_client}"
+        shuffled = ", shuffled classes" if self.class_order == _SHUFFLED else ""
+        return f"P{self.num_clients}C{self.classes_per_client}{shuffled}"
 
     def meaning(self) -> str:
         return (
@@ -70,7 +86,11 @@ class ByClass(NumClients):
 
 
 def partition_by_class(
-    labels: npt.ArrayLike, num_clients: int, classes_per_client: int, seed: int
+    labels: npt.ArrayLike,
+    num_clients: int,
+    classes_per_client: int,
+    seed: int,
+    class_order: str = _FIXED,
 ) -> list[np.ndarray]:
     """Gives every client `classes_per_client` classes (FedGELA's PxCy, section 5).
 
@@ -79,6 +99,7 @@ def partition_by_class(
         num_clients: P, the number of clients.
         classes_per_client: y, the number of distinct classes of every client.
         seed: a non-negative integer, the only source of randomness.
+        class_order: "fixed" or "shuffled", see `split_by_class`.
 
     Returns:
         For each client the sorted indices of its samples; disjoint and complete.
@@ -94,7 +115,10 @@ def partition_by_class(
         >>> [sorted(set(labels[part].tolist())) for part in parts]
         [[0, 1], [2, 3]]
     """
-    return list(split_by_class(labels, None, num_clients, classes_per_client, seed).train)
+    split = split_by_class(
+        labels, None, num_clients, classes_per_client, seed, class_order=class_order
+    )
+    return list(split.train)
 
 
 def split_by_class(
@@ -104,19 +128,22 @@ def split_by_class(
     classes_per_client: int,
     seed: int,
     num_classes: int | None = None,
+    class_order: str = _FIXED,
 ) -> Split:
     """Divides training and test set by class; each class has the same owners in both.
 
     Every client has `classes_per_client` places, which are filled client by client. The first C
     places get the classes 0 to C - 1, so the first clients hold disjoint runs of classes. Each
     further place gets a random class that its client does not hold yet. Then each class is divided
-    nearly equally among its owners.
+    nearly equally among its owners. If the order of the classes is fixed, the classes of the first
+    places are the same for all seeds. If it is shuffled, the classes change places at random.
 
     Args:
         train_labels: integer class of each training sample, [n].
         test_labels: the same for the test samples, or None.
         num_clients, classes_per_client, seed: as for `partition_by_class`.
         num_classes: C; by default one more than the largest label.
+        class_order: "fixed" or "shuffled".
 
     Returns:
         The `Split`; its test parts are empty without `test_labels`.
@@ -133,7 +160,11 @@ def split_by_class(
             "classes_per_client", classes_per_client, f"there are only {num_classes} classes"
         )
     _check_coverage(num_clients, classes_per_client, num_classes)
+    if class_order not in _CLASS_ORDERS:
+        raise SettingError("class_order", class_order, f"choose one of {', '.join(_CLASS_ORDERS)}")
     owned = _own_classes(num_clients, classes_per_client, num_classes, generator(seed, OWNERS))
+    if class_order == _SHUFFLED:
+        owned = owned[:, generator(seed, ORDER).permutation(num_classes)]
     train_counts = _equal_shares(owned, np.bincount(train, minlength=num_classes))
     test_counts = _equal_shares(owned, np.bincount(test, minlength=num_classes))
     return Split(
