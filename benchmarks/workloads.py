@@ -23,28 +23,11 @@ _LENGTH = 80
 _TEST_SAMPLES = 100
 
 
-@dataclasses.dataclass(frozen=True)
-class Shards(partitions.NumClients):
-    """Sorts the samples by class, cuts them into equal shards and deals these out at random.
-
-    Communication-Efficient Learning of Deep Networks from Decentralized Data (FedAvg); H. B.
-    McMahan et al.; AISTATS 2017; section 3. The test samples, which the benchmark does not use, are
-    divided in their order.
-
-    Attributes:
-        shards: number of shards of each client.
-    """
-
-    name = "shards"
-    shards: int = 2
-
-    def split(self, train_labels, test_labels, num_classes, seed):
-        order = np.argsort(train_labels, kind="stable")
-        shards = np.array_split(order, self.num_clients * self.shards)
-        dealt = np.random.default_rng(seed).permutation(len(shards)).reshape(self.num_clients, -1)
-        train = tuple(np.sort(np.concatenate([shards[n] for n in own])) for own in dealt)
-        test = np.array_split(np.arange(len(test_labels)), self.num_clients)
-        return partitions.Split(train, tuple(test))
+def divided(clients: int, shards: int) -> partitions.Partition:
+    """Clients with so many shards each; 0 for samples of all classes."""
+    if not shards:
+        return partitions.create("iid", num_clients=clients)
+    return partitions.create("shards", num_clients=clients, shards_per_client=shards)
 
 
 def synthetic(
@@ -56,7 +39,7 @@ def synthetic(
         samples: number of training samples.
         clients: number of clients.
         shape: shape of an image, by default that of CIFAR-10.
-        shards: number of shards of each client, see `Shards`; 0 for samples of all classes.
+        shards: number of shards of each client; 0 for samples of all classes.
     """
 
     class Synthetic(data.sources.ImageSource):
@@ -74,8 +57,7 @@ def synthetic(
             names = tuple("0123456789")
             return data.sources.PooledData(train, test, names, self.image_spec())
 
-    partition = Shards(clients, shards) if shards else partitions.create("iid", num_clients=clients)
-    return data.DataConfig(source=Synthetic(), partition=partition)
+    return data.DataConfig(source=Synthetic(), partition=divided(clients, shards))
 
 
 def synthetic_text(samples: int, clients: int) -> data.DataConfig:
@@ -118,7 +100,7 @@ class Workload:
         samples: training samples of each client.
         batch_size: samples per local step.
         epochs: local epochs.
-        shards: number of shards of each client, see `Shards`; 0 for samples of all classes.
+        shards: number of shards of each client; 0 for samples of all classes.
         sgd: settings of the clients' SGD that differ from the defaults.
     """
 

@@ -25,7 +25,8 @@ _OTHER_NAMES: dict[tuple[str, ...], str] = {
         "client_num_per_round num_clients_per_round cohort_size C"
     ),
     ("concentration",): "alpha dirichlet_alpha dir_alpha dirichlet beta",
-    ("classes_per_client",): "shards shards_per_client n_classes_per_client num_classes_per_client",
+    ("classes_per_client",): "n_classes_per_client num_classes_per_client",
+    ("shards_per_client",): "shards num_shards shard_per_user shards_per_user",
     ("imbalance_factor",): "imb_factor imbalance imbalance_ratio IF",
     ("partition", "partitions"): "partition_method split partitioner data_split",
     ("algorithm", "algorithms"): "method methods algo alg strategy optimizer aggregation_method",

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from benchmarks.gpu.contexts import create_context
 from benchmarks.gpu.speed_case import memory
-from benchmarks.workloads import Rounds, Shards, Workload
+from benchmarks.workloads import Rounds, Workload, divided
 from tff_pcdd import data, evaluation, federated, runtime
 from tff_pcdd.data import sources
 from tff_pcdd.experiment.model_evaluation import as_arrays
@@ -39,7 +39,7 @@ def measure(workload: Workload, rounds: int, data_dir: str, case: dict[str, Any]
     config = workload.config(precision=case["precision"])
     if data_dir:
         source = sources.create("cifar10", data_dir=data_dir)
-        partition = Shards(workload.clients, workload.shards)
+        partition = divided(workload.clients, workload.shards)
         config = dataclasses.replace(config, data=data.DataConfig(source, partition))
     federation = config.data.build()
     spec = dataclasses.replace(training_spec(config, federation), compile="client")

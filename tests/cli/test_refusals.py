@@ -186,7 +186,7 @@ OTHERS = [
         ["--algorithms=fedavg", "--fedgela_scale=2"],
         "--fedgela_scale=2.0: applies to fedgela, and the method is fedavg",
     ),
-    ("compare", ["--partitions=shards"], "--partitions=shards: must be one of class:CLASSES"),
+    ("compare", ["--partitions=blocks"], "--partitions=blocks: must be one of class:CLASSES"),
     ("compare", ["--partitions=class"], "--partitions=class: must be one of class:CLASSES"),
     ("compare", ["--partitions=iid:3"], "--partitions=iid:3: must be one of class:CLASSES"),
     ("compare", ["--partitions=class:x"], "--partitions=class:x: must be one of class:CLASSES"),

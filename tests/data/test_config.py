@@ -32,6 +32,7 @@ def _config(**values):
             "min_samples": 2,
         },
         {"partition": "iid", "num_clients": 7},
+        {"partition": "shards", "num_clients": 7, "shards_per_client": 3},
     ],
 )
 def test_digits_are_divided_completely(values):
@@ -91,7 +92,7 @@ def test_no_seed_counts_as_zero():
 def test_flat_settings_are_those_of_the_sources_and_partitions():
     known = {setting.name: setting for setting in settings.describe(DataConfig)}
     assert known["classes_per_client"].applies_to == ("class",)
-    assert known["num_clients"].applies_to == ("class", "dirichlet", "iid")
+    assert known["num_clients"].applies_to == ("class", "dirichlet", "iid", "shards")
     assert known["max_clients"].applies_to == ("natural",)
     assert known["num_classes"].applies_to == (
         *("femnist", "leaf_synthetic", "sent140", "shakespeare"),
@@ -114,7 +115,11 @@ def test_flat_settings_are_those_of_the_sources_and_partitions():
             "digits, Dirichlet(0.5), 10 clients",
         ),
         ({"partition": "iid", "num_clients": 4, "imbalance_factor": 1.0}, "digits, IID, 4 clients"),
-        ({"dataset": "femnist", "partition": "natural", "data_dir": "x"}, "femnist"),
+        ({"partition": "shards", "num_clients": 4}, "digits, 2 shards each, 4 clients"),
+        (
+            {"dataset": "femnist", "partition": "natural", "data_dir": "x"},
+            "femnist",
+        ),
         (
             {"dataset": "femnist", "partition": "natural", "data_dir": "x", "max_clients": 7},
             "femnist, 7 clients of the data",
@@ -199,7 +204,8 @@ def test_overlapping_local_tests_reach_the_federation():
     ("values", "setting", "reason"),
     [
         ({"dataset": "mnist"}, "dataset", "choose one of celeba, .*digits"),
-        ({"partition": "shards"}, "partition", "choose one of class, dirichlet"),
+        ({"partition": "blocks"}, "partition", "choose one of class, dirichlet"),
+        ({"shards_per_client": 2}, "shards_per_client", "applies only with partition=shards$"),
         ({"num_clients": 0}, "num_clients", "must be at least 1"),
         ({"num_clients": -3}, "num_clients", "must be at least 1"),
         ({"num_clients": 2.5}, "num_clients", "must be a whole number"),

@@ -194,6 +194,35 @@ def test_iid_is_even_and_mixed():
     assert (_counts(labels, split.train, 5) > 0).mean() > 0.9
 
 
+def test_shards_are_pieces_of_the_sorted_samples():
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 40))
+    # 20 clients × 2 shards of 10 samples: 4 shards for each class.
+    split = data.split_shards(labels, labels[::5], 20, 2, seed=1)
+    counts, tests = _counts(labels, split.train), _counts(labels[::5], split.test)
+    assert set(counts.ravel()) <= {0, 10, 20}
+    assert (counts.sum(axis=1) == 20).all()
+    assert _is_partition(split.train, 400)
+    assert _is_partition(split.test, 80)
+    # A share of 1/4 or 1/2 of the class, up to rounding.
+    sizes = np.bincount(labels[::5], minlength=10)
+    assert np.abs(tests - counts / 40 * sizes).max() < 1
+    assert not tests[counts == 0].any()
+    # The samples of a shard are neighbors among those of their class.
+    for part in split.train:
+        for label in np.unique(labels[part]):
+            places = np.flatnonzero(np.isin(np.flatnonzero(labels == label), part))
+            shards = places.reshape(-1, 10)
+            assert (shards == shards[:, :1] + np.arange(10)).all()
+            assert (shards[:, 0] % 10 == 0).all()
+
+
+def test_shards_of_unequal_sizes_have_samples_of_several_classes():
+    # Sorted: 0000011. Three shards of 3, 2 and 2 samples.
+    labels = np.array([0, 1, 0, 0, 1, 0, 0])
+    parts = data.partition_shards(labels, 3, 1, seed=0)
+    assert sorted(part.tolist() for part in parts) == [[0, 2, 3], [1, 4], [5, 6]]
+
+
 @pytest.mark.parametrize(
     "partition",
     [
@@ -201,8 +230,9 @@ def test_iid_is_even_and_mixed():
         lambda labels, seed: data.partition_dirichlet(labels, 6, 0.5, seed),
         lambda labels, seed: data.partition_dirichlet(labels, 6, 0.5, seed, assignment="sample"),
         lambda labels, seed: data.partition_iid(labels, 6, seed),
+        lambda labels, seed: data.partition_shards(labels, 6, 2, seed),
     ],
-    ids=["class", "dirichlet", "sample", "iid"],
+    ids=["class", "dirichlet", "sample", "iid", "shards"],
 )
 def test_partition_is_a_function_of_the_seed(partition):
     labels = np.random.default_rng(0).integers(0, 8, 900)
@@ -221,6 +251,7 @@ def test_training_part_does_not_depend_on_a_test_set():
         ),
         (data.partition_by_class(labels, 5, 2, 0), data.split_by_class(labels, labels, 5, 2, 0)),
         (data.partition_iid(labels, 5, 0), data.split_iid(labels, labels, 5, 0)),
+        (data.partition_shards(labels, 5, 2, 0), data.split_shards(labels, labels, 5, 2, 0)),
     ):
         assert all(np.array_equal(a, b) for a, b in zip(alone, joint.train, strict=True))
 
@@ -267,6 +298,12 @@ _CLASSES, _DIRICHLET = data.partition_by_class, data.partition_dirichlet
             "choose one of disjoint, overlapping",
         ),
         (lambda: data.partition_iid(LABELS, 201, 0), "num_clients", "at most 200 clients"),
+        (lambda: data.partition_shards(LABELS, 5, 0, 0), "shards_per_client", "positive integer"),
+        (
+            lambda: data.partition_shards(LABELS, 101, 2, 0),
+            "shards_per_client",
+            "101 clients have 202 shards, but there are only 200 training samples",
+        ),
     ],
 )
 def test_refused_settings(call, setting, reason):

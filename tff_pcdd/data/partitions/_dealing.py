@@ -79,6 +79,24 @@ def deal(
     return tuple(np.split(np.argsort(owner, kind="stable"), np.cumsum(counts.sum(axis=1))[:-1]))
 
 
+def scale(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Divides the test samples of each class in the ratio of the training samples.
+
+    Args:
+        counts: training samples of each client and class, [clients, classes].
+        sizes: test samples of each class, [classes].
+
+    Returns:
+        Test samples of each client and class, int64 [clients, classes]. A class without training
+        samples has no owner, so its test samples are divided evenly.
+    """
+    scaled = np.zeros_like(counts)
+    for c, size in enumerate(sizes):
+        weights = counts[:, c] if counts[:, c].any() else np.ones(len(counts))
+        scaled[:, c] = cut(weights / weights.sum(), size)
+    return scaled
+
+
 def cut(proportions: np.ndarray, size: int) -> np.ndarray:
     """Divides `size` samples by proportions that sum to 1: integer counts that sum to `size`."""
     # The margin keeps a share that is a whole number in exact arithmetic from losing a sample.

@@ -21,6 +21,7 @@ from tff_pcdd.data.partitions._dealing import (
     cut,
     deal,
     generator,
+    scale,
 )
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import option
@@ -196,12 +197,7 @@ def split_dirichlet(
     test_rng = generator(seed, TEST)
     if local_test == "overlapping":
         return Split(parts, _draw_overlapping(test, counts, test_rng))
-    test_sizes = np.bincount(test, minlength=num_classes)
-    test_counts = np.zeros_like(counts)
-    for c in range(num_classes):
-        # A class without training samples has no owner, so its test samples are divided evenly.
-        weights = counts[:, c] if train_sizes[c] else np.ones(num_clients)
-        test_counts[:, c] = cut(weights / weights.sum(), test_sizes[c])
+    test_counts = scale(counts, np.bincount(test, minlength=num_classes))
     return Split(parts, deal(test, test_counts, test_rng))
 
 
