@@ -115,6 +115,10 @@ def test_flat_settings_are_those_of_the_sources_and_partitions():
             "digits, Dirichlet(0.5), 10 clients",
         ),
         ({"partition": "iid", "num_clients": 4, "imbalance_factor": 1.0}, "digits, IID, 4 clients"),
+        (
+            {"partition": "dirichlet", "assignment": "client"},
+            "digits, Dirichlet(0.5) per client, 10 clients",
+        ),
         ({"partition": "shards", "num_clients": 4}, "digits, 2 shards each, 4 clients"),
         (
             {"dataset": "femnist", "partition": "natural", "data_dir": "x"},
@@ -254,7 +258,7 @@ def test_refusals_before_anything_is_loaded(values, setting, reason, monkeypatch
         ({"concentration": 0.0}, "concentration", "must be greater than 0"),
         ({"concentration": float("nan")}, "concentration", "must be a finite number"),
         ({"min_samples": -1}, "min_samples", "must be at least 0"),
-        ({"assignment": "x"}, "assignment", "choose one of class, sample"),
+        ({"assignment": "x"}, "assignment", "choose one of class, sample, client"),
         ({"local_test": "x"}, "local_test", "choose one of disjoint, overlapping"),
         ({"num_clients": 200}, "num_clients", "2000 training samples are needed.* only 1438"),
     ],

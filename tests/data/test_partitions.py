@@ -162,6 +162,67 @@ def test_samplewise_dirichlet_covers_all_and_has_no_cap():
     assert (np.cumsum(counts, axis=1) - counts > len(labels) / 8)[counts > 1].any()
 
 
+def test_clients_of_equal_sizes_draw_their_own_proportions():
+    labels = np.repeat(np.arange(10), 500)
+    split = data.split_dirichlet(labels, labels[::10], 8, 0.3, seed=2, assignment="client")
+    assert _is_partition(split.train, 5000)
+    assert _is_partition(split.test, 500)
+    counts = _counts(labels, split.train)
+    assert (counts.sum(axis=1) == 625).all()
+    assert not _counts(labels[::10], split.test)[counts == 0].any()
+    # The first client finds 500 samples of each class, more than it draws.
+    rng = np.random.default_rng([2, 0])
+    first = rng.multinomial(625, rng.dirichlet(np.full(10, 0.3)))
+    assert first.max() <= 500
+    assert counts[0].tolist() == first.tolist()
+    sizes = [len(part) for part in data.partition_dirichlet(labels[:203], 4, 1, 0, 9, "client")]
+    assert sizes == [51, 51, 51, 50]
+
+
+def test_proportions_of_clients_have_the_mean_of_the_data():
+    """With a large concentration, all clients have the long tail of the data."""
+    sizes = np.array([4000, 2000, 0, 1000])
+    labels = np.repeat(np.arange(4), sizes)
+    parts = data.partition_dirichlet(labels, 7, 1e5, 3, assignment="client")
+    expected = sizes / 7
+    # Five standard deviations of a binomial count.
+    bounds = 5 * np.sqrt(expected * (1 - expected / 1000))
+    assert (np.abs(_counts(labels, parts, 4) - expected) <= bounds).all()
+
+
+@pytest.mark.parametrize("concentration", [1e-9, 1e-3])
+def test_clients_with_tiny_concentrations_take_class_after_class(concentration):
+    labels = np.repeat(np.arange(6), 30)
+    for seed in range(5):
+        parts = data.partition_dirichlet(labels, 6, concentration, seed, assignment="client")
+        assert sorted(_counts(labels, parts, 6).tolist()) == (30 * np.eye(6)[::-1]).tolist()
+
+
+def test_samples_of_clients_are_drawn_without_replacement():
+    """As if each sample were drawn alone, by the proportions of the classes that are left."""
+
+    def one_by_one(rng):
+        left, counts = np.array([2, 3, 4]), np.zeros((3, 3))
+        for own in counts:
+            proportions = rng.dirichlet(0.5 * np.array([2, 3, 4]) / 3)
+            for _ in range(3):
+                chances = proportions * (left > 0)
+                label = rng.choice(3, p=chances / chances.sum())
+                own[label] += 1
+                left[label] -= 1
+        return counts
+
+    rng, number = np.random.default_rng(0), 4000
+    sizes = np.array([2, 3, 4])
+    alone = np.array([one_by_one(rng) for _ in range(number)])
+    ours = np.array([dirichlet._draw_clients(sizes, 3, 0.5, rng) for _ in range(number)])
+    assert (ours.sum(axis=1) == sizes).all()
+    for power in (1, 2):
+        a, b = alone**power, ours**power
+        error = np.sqrt((a.var(axis=0) + b.var(axis=0)) / number)
+        assert (np.abs(a.mean(axis=0) - b.mean(axis=0)) < 4 * error).all()
+
+
 @pytest.mark.parametrize("alpha", ["0.5", "1.0"])
 def test_overlapping_local_tests_have_fedloges_sizes(golden, alpha):
     arrays = golden("partition_fedloge")
@@ -229,10 +290,11 @@ def test_shards_of_unequal_sizes_have_samples_of_several_classes():
         lambda labels, seed: data.partition_by_class(labels, 6, 2, seed),
         lambda labels, seed: data.partition_dirichlet(labels, 6, 0.5, seed),
         lambda labels, seed: data.partition_dirichlet(labels, 6, 0.5, seed, assignment="sample"),
+        lambda labels, seed: data.partition_dirichlet(labels, 6, 0.5, seed, assignment="client"),
         lambda labels, seed: data.partition_iid(labels, 6, seed),
         lambda labels, seed: data.partition_shards(labels, 6, 2, seed),
     ],
-    ids=["class", "dirichlet", "sample", "iid", "shards"],
+    ids=["class", "dirichlet", "sample", "client", "iid", "shards"],
 )
 def test_partition_is_a_function_of_the_seed(partition):
     labels = np.random.default_rng(0).integers(0, 8, 900)
@@ -286,7 +348,7 @@ _CLASSES, _DIRICHLET = data.partition_by_class, data.partition_dirichlet
             "num_clients",
             "with min_samples=10, 300 training samples are needed, but there are only 200",
         ),
-        (lambda: _DIRICHLET(LABELS, 5, 1.0, 0, assignment="x"), "assignment", "class, sample"),
+        (lambda: _DIRICHLET(LABELS, 5, 1.0, 0, assignment="x"), "assignment", "class, sample, client"),
         (
             lambda: _DIRICHLET(LABELS, 19, 0.01, 0),
             "concentration",

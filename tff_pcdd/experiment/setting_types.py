@@ -169,7 +169,7 @@ class Settings(TypedDict, total=False):
     class_order: Literal["fixed", "shuffled"] | None  # fixed
     concentration: float | None  # 0.5
     min_samples: int | None  # 10
-    assignment: Literal["class", "sample"] | None  # class
+    assignment: Literal["class", "sample", "client"] | None  # class
     local_test: Literal["disjoint", "overlapping"] | None  # disjoint
     max_clients: int | None
     shards_per_client: int | None  # 2

@@ -1,8 +1,10 @@
-"""Proportions of each class over the clients, drawn from a symmetric Dirichlet distribution.
+"""Proportions drawn from a Dirichlet distribution: of each class over the clients, or of classes.
 
 Sources: FedGELA (Fan et al., NeurIPS 2023) for the capped partition of training and test sets,
 FedMR (Fan et al., TMLR 2024) for the smallest client, FedLoGe (Xiao et al., ICLR 2024) for the
-sample-wise partition and its overlapping local test sets.
+sample-wise partition and its overlapping local test sets; Measuring the Effects of
+Non-Identical Data Distribution for Federated Visual Classification (Hsu, Qi, Brown, 2019) for
+clients of equal sizes.
 """
 
 from __future__ import annotations
@@ -59,8 +61,9 @@ class Dirichlet(NumClients):
     assignment: str = option(
         "class",
         "How samples are assigned: class draws the proportions of each class over the clients "
-        "(FedGELA), sample draws a client for each sample (FedLoGe).",
-        choices=("class", "sample"),
+        "(FedGELA), sample draws a client for each sample (FedLoGe), client draws the proportions "
+        "of the classes of each client, which all have the same size (Hsu et al. 2019).",
+        choices=("class", "sample", "client"),
     )
     local_test: str = option(
         "disjoint",
@@ -88,9 +91,16 @@ class Dirichlet(NumClients):
         return dataclasses.replace(self, local_test="disjoint")
 
     def describe(self) -> str:
-        return f"Dirichlet({self.concentration:g}), {self.num_clients} clients"
+        per_client = " per client" * (self.assignment == "client")
+        return f"Dirichlet({self.concentration:g}){per_client}, {self.num_clients} clients"
 
     def meaning(self) -> str:
+        if self.assignment == "client":
+            return (
+                f"clients of equal sizes whose proportions of classes are from a Dirichlet "
+                f"distribution with concentration {self.concentration:g}, of which small values "
+                f"give clients with few classes"
+            )
         return (
             f"samples divided by proportions from a Dirichlet distribution with concentration "
             f"{self.concentration:g}, of which small values give uneven clients"
@@ -116,7 +126,9 @@ def partition_dirichlet(
         min_samples: the draw is repeated until every client has at least this number of samples.
         assignment: "class" cuts each class at the proportions, and gives nothing more to a client
             that already holds its even share n / num_clients (FedGELA, FedMR); "sample" draws a
-            client for each sample, without that cap (FedLoGe).
+            client for each sample, without that cap (FedLoGe); "client" draws the proportions of
+            the classes for each client, which then draws an even number of samples by them (Hsu et
+            al.).
 
     Returns:
         For each client the sorted indices of its samples; disjoint and complete.
@@ -143,6 +155,12 @@ def split_dirichlet(
     local_test: str = "disjoint",
 ) -> Split:
     """Divides training and test set by the same Dirichlet proportions.
+
+    With `assignment="client"`, client after client draws proportions q of the classes and then its
+    n / num_clients training samples without replacement. If a class has no samples left, q of the
+    other classes is renormalized, so the last clients have more of what the others left. q has the
+    distribution Dir(α·p), with the shares p of the classes in the training set and α = C ·
+    concentration. On balanced data, this is the concentration of each class. Hsu et al. state α.
 
     This differs from FedGELA's code in two ways. The code divides the test set with a separate cap
     and rounding; here the test set follows the counts of the training set, so no client is tested
@@ -249,7 +267,37 @@ def _draw_samples(
     return np.stack([rng.multinomial(size, rng.dirichlet(alpha)) for size in sizes], axis=1)
 
 
-_ASSIGNMENTS = {"class": _draw_capped, "sample": _draw_samples}
+def _draw_clients(
+    sizes: np.ndarray, num_clients: int, concentration: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Draws the classes of each client, all of equal size: int64 [clients, classes].
+
+    A client's samples are drawn together. Those of classes that have no samples left are drawn
+    again, by the proportions of the other classes. The counts have the same distribution as those
+    of samples that are drawn one after the other.
+    """
+    counts = np.zeros((num_clients, len(sizes)), np.int64)
+    left, held = sizes.copy(), np.flatnonzero(sizes)
+    alpha = concentration * len(held) * sizes / sizes.sum()
+    share, rest = divmod(sizes.sum(), num_clients)
+    for k, own in enumerate(counts):
+        proportions = np.zeros(len(sizes))
+        proportions[held] = rng.dirichlet(alpha[held])
+        while lacking := share + (k < rest) - own.sum():
+            available = np.flatnonzero((left > 0) & (proportions > 0))
+            if not available.size:
+                # Small proportions are rounded to zero.
+                available = np.flatnonzero(left)
+                proportions[available] = rng.dirichlet(alpha[available])
+                continue
+            chances = proportions[available] / proportions[available].sum()
+            drawn = np.minimum(rng.multinomial(lacking, chances), left[available])
+            own[available] += drawn
+            left[available] -= drawn
+    return counts
+
+
+_ASSIGNMENTS = {"class": _draw_capped, "sample": _draw_samples, "client": _draw_clients}
 
 
 def _draw_overlapping(
