@@ -207,7 +207,7 @@ OTHERS = [
     (
         "compare",
         ["--partitions=iid,class:2", "--min_samples=2"],
-        "--min_samples=2: applies only with --partition=dirichlet",
+        "--min_samples=2: applies only with --partition=dirichlet|quantity",
     ),
     ("sweep", [], "--grid: is required, or --algorithms to tune several methods\n"),
     ("export", ["--out=x"], "--out: there is no such flag; did you mean --export_dir?"),

@@ -32,6 +32,7 @@ def _config(**values):
             "min_samples": 2,
         },
         {"partition": "iid", "num_clients": 7},
+        {"partition": "quantity", "num_clients": 7, "size_concentration": 1.5},
         {"partition": "shards", "num_clients": 7, "shards_per_client": 3},
     ],
 )
@@ -92,7 +93,7 @@ def test_no_seed_counts_as_zero():
 def test_flat_settings_are_those_of_the_sources_and_partitions():
     known = {setting.name: setting for setting in settings.describe(DataConfig)}
     assert known["classes_per_client"].applies_to == ("class",)
-    assert known["num_clients"].applies_to == ("class", "dirichlet", "iid", "shards")
+    assert known["num_clients"].applies_to == ("class", "dirichlet", "iid", "quantity", "shards")
     assert known["max_clients"].applies_to == ("natural",)
     assert known["num_classes"].applies_to == (
         *("femnist", "leaf_synthetic", "sent140", "shakespeare"),
@@ -119,6 +120,7 @@ def test_flat_settings_are_those_of_the_sources_and_partitions():
             {"partition": "dirichlet", "assignment": "client"},
             "digits, Dirichlet(0.5) per client, 10 clients",
         ),
+        ({"partition": "quantity"}, "digits, sizes by Dirichlet(0.5), 10 clients"),
         ({"partition": "shards", "num_clients": 4}, "digits, 2 shards each, 4 clients"),
         (
             {"dataset": "femnist", "partition": "natural", "data_dir": "x"},
@@ -219,7 +221,7 @@ def test_overlapping_local_tests_reach_the_federation():
         ({"num_clients": 4}, "num_clients", "at least 5 clients or 3 classes per client"),
         ({"partition": "iid"}, "classes_per_client", "applies only with partition=class$"),
         ({"concentration": 0.5}, "concentration", "applies only with partition=dirichlet$"),
-        ({"min_samples": 5}, "min_samples", "applies only with partition=dirichlet$"),
+        ({"min_samples": 5}, "min_samples", r"applies only with partition=dirichlet\|quantity$"),
         ({"assignment": "sample"}, "assignment", "applies only with partition=dirichlet$"),
         ({"local_test": "overlapping"}, "local_test", "applies only with partition=dirichlet$"),
         ({"max_clients": 5}, "max_clients", "applies only with partition=natural$"),

@@ -284,6 +284,30 @@ def test_shards_of_unequal_sizes_have_samples_of_several_classes():
     assert sorted(part.tolist() for part in parts) == [[0, 2, 3], [1, 4], [5, 6]]
 
 
+def test_quantity_is_uneven_and_mixed():
+    labels = np.random.default_rng(0).permutation(
+        np.repeat(np.arange(5), [800, 600, 300, 200, 100])
+    )
+    split = data.split_quantity(labels, labels[::4], 6, 0.5, seed=3)
+    assert _is_partition(split.train, 2000)
+    assert _is_partition(split.test, 500)
+    # The first draw in which no client is too small.
+    rng = np.random.default_rng([3, 0])
+    ends = np.zeros(6)
+    while np.diff(ends, prepend=0).min() < 10:
+        ends = np.floor(2000 * np.cumsum(rng.dirichlet(np.full(6, 0.5))) + 1e-6)
+    counts, tests = _counts(labels, split.train, 5), _counts(labels[::4], split.test, 5)
+    sizes = counts.sum(axis=1)
+    assert sizes.cumsum().tolist() == [*ends[:-1].astype(int), 2000]
+    assert sizes.max() > 2 * sizes.min()
+    # Classes as in the whole: within five standard deviations of a draw without replacement.
+    share = np.bincount(labels) / 2000
+    error = np.sqrt(sizes[:, None] * share * (1 - share) * (2000 - sizes[:, None]) / 1999)
+    assert (np.abs(counts - sizes[:, None] * share) <= 5 * error).all()
+    # The same shares of the test samples of each class, up to rounding.
+    assert np.abs(tests - counts / (2000 * share) * np.bincount(labels[::4])).max() < 1
+
+
 @pytest.mark.parametrize(
     "partition",
     [
@@ -292,9 +316,10 @@ def test_shards_of_unequal_sizes_have_samples_of_several_classes():
         lambda labels, seed: data.partition_dirichlet(labels, 6, 0.5, seed, assignment="sample"),
         lambda labels, seed: data.partition_dirichlet(labels, 6, 0.5, seed, assignment="client"),
         lambda labels, seed: data.partition_iid(labels, 6, seed),
+        lambda labels, seed: data.partition_quantity(labels, 6, 0.5, seed),
         lambda labels, seed: data.partition_shards(labels, 6, 2, seed),
     ],
-    ids=["class", "dirichlet", "sample", "client", "iid", "shards"],
+    ids=["class", "dirichlet", "sample", "client", "iid", "quantity", "shards"],
 )
 def test_partition_is_a_function_of_the_seed(partition):
     labels = np.random.default_rng(0).integers(0, 8, 900)
@@ -313,6 +338,7 @@ def test_training_part_does_not_depend_on_a_test_set():
         ),
         (data.partition_by_class(labels, 5, 2, 0), data.split_by_class(labels, labels, 5, 2, 0)),
         (data.partition_iid(labels, 5, 0), data.split_iid(labels, labels, 5, 0)),
+        (data.partition_quantity(labels, 5, 1, 0), data.split_quantity(labels, labels, 5, 1, 0)),
         (data.partition_shards(labels, 5, 2, 0), data.split_shards(labels, labels, 5, 2, 0)),
     ):
         assert all(np.array_equal(a, b) for a, b in zip(alone, joint.train, strict=True))
@@ -360,6 +386,23 @@ _CLASSES, _DIRICHLET = data.partition_by_class, data.partition_dirichlet
             "choose one of disjoint, overlapping",
         ),
         (lambda: data.partition_iid(LABELS, 201, 0), "num_clients", "at most 200 clients"),
+        (
+            lambda: data.partition_quantity(LABELS, 5, np.inf, 0),
+            "size_concentration",
+            "must be a finite number greater than 0",
+        ),
+        (lambda: data.partition_quantity(LABELS, 5, 1e7, 0), "size_concentration", "to 1e"),
+        (lambda: data.partition_quantity(LABELS, 5, 1, 0, -1), "min_samples", "negative"),
+        (
+            lambda: data.partition_quantity(LABELS, 30, 1.0, 0),
+            "num_clients",
+            "with min_samples=10, 300 training samples are needed, but there are only 200",
+        ),
+        (
+            lambda: data.partition_quantity(LABELS, 19, 0.01, 0),
+            "size_concentration",
+            r"for 19 clients, .* at most \d training samples .*; use a larger size_concentration",
+        ),
         (lambda: data.partition_shards(LABELS, 5, 0, 0), "shards_per_client", "positive integer"),
         (
             lambda: data.partition_shards(LABELS, 101, 2, 0),

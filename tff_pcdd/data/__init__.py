@@ -29,6 +29,7 @@ from tff_pcdd.data.partitions import Partition, Split
 from tff_pcdd.data.partitions.by_class import partition_by_class, split_by_class
 from tff_pcdd.data.partitions.dirichlet import partition_dirichlet, split_dirichlet
 from tff_pcdd.data.partitions.iid import partition_iid, split_iid
+from tff_pcdd.data.partitions.quantity import partition_quantity, split_quantity
 from tff_pcdd.data.partitions.shards import partition_shards, split_shards
 from tff_pcdd.data.sources import (
     DatasetInfo,
@@ -82,6 +83,7 @@ __all__ = [
     "partition_by_class",
     "partition_dirichlet",
     "partition_iid",
+    "partition_quantity",
     "partition_shards",
     "partitions",
     "register_federation",
@@ -90,6 +92,7 @@ __all__ = [
     "split_centres",
     "split_dirichlet",
     "split_iid",
+    "split_quantity",
     "split_shards",
     "stratified_indices",
 ]

@@ -63,8 +63,9 @@ class DataConfig:
         partitions.registry,
         "class",
         "How samples are divided among clients: class (each client holds some of the classes, "
-        "PxCy), dirichlet, iid, shards (of the samples sorted by class), or natural (the users of "
-        "the data set; the default for sites of your own data).",
+        "PxCy), dirichlet, iid, quantity (clients of uneven sizes), shards (of the samples sorted "
+        "by class), or natural (the users of the data set; the default for sites of your own "
+        "data).",
         suggest=lambda fields: fields["source"].suggested_partition(),
     )
     imbalance_factor: float | None = option(

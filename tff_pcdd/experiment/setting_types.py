@@ -172,6 +172,7 @@ class Settings(TypedDict, total=False):
     assignment: Literal["class", "sample", "client"] | None  # class
     local_test: Literal["disjoint", "overlapping"] | None  # disjoint
     max_clients: int | None
+    size_concentration: float | None  # 0.5
     shards_per_client: int | None  # 2
     imbalance_factor: float | None
     max_train_samples: int | None

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.settings import option
 
 # Streams of randomness. Each has a generator of its own, so that the division of the training set
 # does not depend on whether a test set is divided too.
 OWNERS, TRAIN, TEST, ORDER = range(4)
+
+# Concentrations of Dirichlet distributions. Beyond these, drawing takes for ever, or sums overflow.
+CONCENTRATIONS = (1e-9, 1e6)
+
+# Maximum number of draws; if the smallest client is too small in all of them, partitioning fails.
+_MAX_TRIES = 500
+
+
+def min_samples_option() -> Any:
+    """The option `min_samples` of a partition that draws the sizes of clients."""
+    return option(
+        10,
+        "Smallest number of training samples of a client; the partition is redrawn until every "
+        "client has at least this number.",
+        minimum=0,
+    )
 
 
 def generator(seed: int, stream: int) -> np.random.Generator:
@@ -61,6 +81,59 @@ def check_positive(name: str, value: int) -> None:
     """Raises SettingError unless the value of this argument is a positive integer."""
     if value != int(value) or value < 1:
         raise SettingError(name, value, "must be a positive integer")
+
+
+def check_concentration(name: str, value: float) -> None:
+    """Raises SettingError unless a Dirichlet distribution can have this concentration."""
+    if not (np.isfinite(value) and value > 0):
+        raise SettingError(name, value, "must be a finite number greater than 0")
+    smallest, largest = CONCENTRATIONS
+    if not smallest <= value <= largest:
+        raise SettingError(name, value, f"must be from {smallest:g} to {largest:g}")
+
+
+def draw_again(
+    draw: Callable[[], np.ndarray],
+    num_samples: int,
+    num_clients: int,
+    min_samples: int,
+    concentration: tuple[str, float],
+) -> np.ndarray:
+    """Draws counts until every client has enough training samples.
+
+    Args:
+        draw: returns the number of samples of each client and class, [clients, classes].
+        num_samples: the number of training samples.
+        num_clients: the number of clients.
+        min_samples: the smallest number of training samples of a client.
+        concentration: the setting that makes the clients uneven, and its value.
+
+    Raises:
+        SettingError: if `min_samples` is negative, or no draw reaches it.
+    """
+    if min_samples < 0:
+        raise SettingError("min_samples", min_samples, "must not be negative")
+    if num_clients * min_samples > num_samples:
+        raise SettingError(
+            "num_clients",
+            num_clients,
+            f"with min_samples={min_samples}, {num_clients * min_samples} training samples are "
+            f"needed, but there are only {num_samples}",
+        )
+    smallest = -1
+    for _ in range(_MAX_TRIES):
+        counts = draw()
+        smallest = max(smallest, counts.sum(axis=1).min())
+        if smallest >= min_samples:
+            return counts
+    name, value = concentration
+    raise SettingError(
+        name,
+        value,
+        f"in {_MAX_TRIES} draws for {num_clients} clients, the smallest client had at most "
+        f"{smallest} training samples (min_samples={min_samples}); use a larger {name}, fewer "
+        "clients or a smaller min_samples",
+    )
 
 
 def deal(

@@ -16,23 +16,21 @@ import numpy.typing as npt
 
 from tff_pcdd.data.partitions import NumClients, Split, register
 from tff_pcdd.data.partitions._dealing import (
+    CONCENTRATIONS,
     OWNERS,
     TEST,
     TRAIN,
     check_arguments,
+    check_concentration,
     cut,
     deal,
+    draw_again,
     generator,
+    min_samples_option,
     scale,
 )
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import option
-
-# Maximum number of draws; if the smallest client is too small in all of them, partitioning fails.
-_MAX_TRIES = 500
-
-# Beyond these, drawing takes for ever, or sums overflow.
-_CONCENTRATIONS = (1e-9, 1e6)
 
 _LOCAL_TESTS = ("disjoint", "overlapping")
 
@@ -49,15 +47,10 @@ class Dirichlet(NumClients):
         0.5,
         "Concentration of the Dirichlet distribution; small values give uneven clients.",
         above=0,
-        minimum=_CONCENTRATIONS[0],
-        maximum=_CONCENTRATIONS[1],
+        minimum=CONCENTRATIONS[0],
+        maximum=CONCENTRATIONS[1],
     )
-    min_samples: int = option(
-        10,
-        "Smallest number of training samples of a client; the partition is redrawn until every "
-        "client has at least this number.",
-        minimum=0,
-    )
+    min_samples: int = min_samples_option()
     assignment: str = option(
         "class",
         "How samples are assigned: class draws the proportions of each class over the clients "
@@ -186,31 +179,18 @@ def split_dirichlet(
     train, test, num_classes = check_arguments(
         train_labels, test_labels, num_clients, seed, num_classes
     )
-    _check_settings(concentration, min_samples, assignment, local_test)
-    if num_clients * min_samples > len(train):
-        raise SettingError(
-            "num_clients",
-            num_clients,
-            f"with min_samples={min_samples}, {num_clients * min_samples} training samples are "
-            f"needed, but there are only {len(train)}",
-        )
+    check_concentration("concentration", concentration)
+    _check_choices(assignment, local_test)
     train_sizes = np.bincount(train, minlength=num_classes)
     draw = _ASSIGNMENTS[assignment]
     rng = generator(seed, OWNERS)
-    smallest = -1
-    for _ in range(_MAX_TRIES):
-        counts = draw(train_sizes, num_clients, concentration, rng)
-        smallest = max(smallest, counts.sum(axis=1).min())
-        if smallest >= min_samples:
-            break
-    else:
-        raise SettingError(
-            "concentration",
-            concentration,
-            f"in {_MAX_TRIES} draws for {num_clients} clients, the smallest client had at most "
-            f"{smallest} training samples (min_samples={min_samples}); use a larger concentration, "
-            "fewer clients or a smaller min_samples",
-        )
+    counts = draw_again(
+        lambda: draw(train_sizes, num_clients, concentration, rng),
+        len(train),
+        num_clients,
+        min_samples,
+        ("concentration", concentration),
+    )
     parts = deal(train, counts, generator(seed, TRAIN))
     test_rng = generator(seed, TEST)
     if local_test == "overlapping":
@@ -219,17 +199,7 @@ def split_dirichlet(
     return Split(parts, deal(test, test_counts, test_rng))
 
 
-def _check_settings(
-    concentration: float, min_samples: int, assignment: str, local_test: str
-) -> None:
-    if not (np.isfinite(concentration) and concentration > 0):
-        raise SettingError("concentration", concentration, "must be a finite number greater than 0")
-    smallest, largest = _CONCENTRATIONS
-    if not smallest <= concentration <= largest:
-        reason = f"must be from {smallest:g} to {largest:g}"
-        raise SettingError("concentration", concentration, reason)
-    if min_samples < 0:
-        raise SettingError("min_samples", min_samples, "must not be negative")
+def _check_choices(assignment: str, local_test: str) -> None:
     for name, value, choices in (
         ("assignment", assignment, tuple(_ASSIGNMENTS)),
         ("local_test", local_test, _LOCAL_TESTS),
