@@ -67,6 +67,50 @@ def test_fedgela_advises_against_its_published_scale_without_normalization():
     assert said[0].startswith("fedge_scale=100000 ")
 
 
+@pytest.mark.parametrize(
+    ("model", "projection", "width", "factor", "weight"),
+    [
+        # 84² = 7,056; 512² = 262,144; 64² = 4,096; 10² = 100.
+        ("resnet18", 0, 512, "37", "2.7e-06"),
+        ("simple_cnn", 64, 64, "0.58", "0.00017"),
+        ("mlp", 10, 10, "0.014", "0.0071"),
+    ],
+)
+def test_fedmr_names_the_weight_that_suits_the_features(
+    model, projection, width, factor, weight, warned
+):
+    settings = {
+        "algorithm": "fedmr",
+        "dataset": "cifar10",
+        "data_dir": "there",
+        "model": model,
+        "projection_dim": projection,
+    }
+    planning.check(ExperimentConfig.from_settings(**settings))
+    assert warned.messages == [
+        f"fedmr_mu1=0.0001 is for 84 features: with {width}, the intra-class term is {factor} "
+        f"times as strong; take fedmr_mu1={weight} or projection_dim=84"
+    ]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"model": "resnet18"},
+        {"model": "simple_cnn", "projection_dim": 0},  # has 84 features
+        {"model": "resnet18", "projection_dim": 0, "fedmr_mu1": 1e-5},
+        {"model": "resnet18", "projection_dim": 0, "fedmr_mu1": 0},
+        {"model": "resnet18", "projection_dim": 0, "fedmr_form": "code"},
+        {"model": "resnet18", "projection_dim": 0, "algorithm": "fedavg"},
+    ],
+)
+def test_fedmr_says_nothing_where_the_weight_suits_or_was_chosen(settings, warned):
+    own = {"algorithm": "fedmr", "dataset": "cifar10", "data_dir": "there", **settings}
+    planning.check(ExperimentConfig.from_settings(**own))
+    assert not warned.messages
+
+
 def test_a_dry_run_warns(warned, tmp_path):
     dry_run.train(feddc(), tmp_path / "out")
     (text,) = warned.messages

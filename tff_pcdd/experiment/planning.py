@@ -185,8 +185,10 @@ def advise(config: ExperimentConfig, warn: Callable[[str], None] = _warn) -> Non
 def advise_on_network(
     config: ExperimentConfig, spec: TrainingSpec, warn: Callable[[str], None] = _warn
 ) -> None:
-    """Warns of settings that have no effect on the network that is trained."""
+    """Warns of settings that do not fit the network that is trained, or have no effect on it."""
     method, personal_norms = config.method, config.model.bn == "personal"
+    if advice := method.advice_on_width(spec.task.feature_dim):
+        warn(advice)
     is_weighted = method.client_weighting != "published"
     if not (personal_norms or is_weighted):
         return

@@ -397,6 +397,18 @@ class Method(Component):
         """
         return None
 
+    def advice_on_width(self, feature_dim: int) -> str | None:
+        """A warning for the start of a run, if settings do not fit the width of the features.
+
+        Args:
+            feature_dim: number of features, after the projection.
+
+        Returns:
+            As `advice`.
+        """
+        del feature_dim
+        return None
+
     # For diagnostics.
 
     def global_classifiers(self, net: Network) -> dict[str, tf.Tensor]:

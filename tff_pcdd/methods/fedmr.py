@@ -17,7 +17,12 @@ Where the paper is ambiguous, `reading` selects the prototypes that a sample is 
 formula needs samples of both classes, the text does not). Standard deviations divide by N - 1 and
 the paper's by N, so M has (N - 1)/N times the paper's entries. A class has no prototype until a
 client has trained on it. The authors' code contains only the intra-class term, on a different scale
-(`form="code"`)."""
+(`form="code"`).
+
+The default of μ1 is for 84 features, the width of the projection that the method has by default
+with every model. With another `projection_dim`, 0 included, the features may have another width,
+such as 512 for ResNet18; the intra-class term is then (width/84)² times as strong, and a warning
+names the weight that suits it. The flagfiles of the paper's tables set both, so none warns."""
 
 from __future__ import annotations
 
@@ -37,6 +42,9 @@ with epy.lazy_imports():
 
     from tff_pcdd import losses
 
+# The default of μ1, and the width of the features that it is for.
+_MU1, _WIDTH = 1e-4, 84
+
 
 @register
 @dataclasses.dataclass(frozen=True)
@@ -48,12 +56,12 @@ class FedMR(PrototypeMethod):
     # With features after a ReLU, a small network minimizes the intra-class term by switching units
     # off, which costs accuracy; linear features can only be decorrelated. The paper's features are
     # pooled and wide.
-    projection_dim = 84
+    projection_dim = _WIDTH
     degenerate: ClassVar = {"mu1": 0.0, "mu2": 0.0}
     tuning: ClassVar = {"mu1": (1e-5, 1e-4, 1e-3)}
 
     mu1: float = option(
-        1e-4,
+        _MU1,
         "Weight of the intra-class term for 84 features. The term is a sum over pairs of features; "
         "for d features multiply the weight by (84/d)^2.",
         minimum=0,
@@ -88,6 +96,17 @@ class FedMR(PrototypeMethod):
         minimum=0,
         maximum=1,
     )
+
+    def advice_on_width(self, feature_dim):
+        # The authors' code takes the mean over pairs of features.
+        if self.mu1 != _MU1 or feature_dim == _WIDTH or self.form == "code":
+            return None
+        factor = (feature_dim / _WIDTH) ** 2
+        return (
+            f"{self.prefix()}mu1={self.mu1:g} is for {_WIDTH} features: with {feature_dim}, the "
+            f"intra-class term is {factor:.2g} times as strong; take "
+            f"{self.prefix()}mu1={self.mu1 / factor:.2g} or projection_dim={_WIDTH}"
+        )
 
     def client_state(self, net, task, seed):
         if self.prototype_share == 1:
