@@ -11,6 +11,7 @@ from pathlib import Path
 from tff_pcdd import files, methods, tables
 from tff_pcdd.settings import Setting, describe
 from tff_pcdd.studies.parallel import ParallelOptions
+from tff_pcdd.studies.table_options import TableOptions
 from tff_pcdd.training import ExperimentConfig, RunOptions
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
@@ -28,7 +29,7 @@ def page() -> str:
     """The page, in Markdown."""
     found = [
         setting
-        for cls in (ExperimentConfig, RunOptions, ParallelOptions)
+        for cls in (ExperimentConfig, RunOptions, ParallelOptions, TableOptions)
         for setting in describe(cls)
     ]
     parts = [_TOP]

@@ -186,6 +186,8 @@ OTHERS = [
         ["--algorithms=fedavg", "--fedgela_scale=2"],
         "--fedgela_scale=2.0: applies to fedgela, and the method is fedavg",
     ),
+    ("compare", ["--target_accuracy=0.33"], "--target_accuracy=0.33: must be at least 1"),
+    ("compare", ["--target_accuracy=101"], "--target_accuracy=101.0: must be at most 100"),
     ("compare", ["--partitions=blocks"], "--partitions=blocks: must be one of class:CLASSES"),
     ("compare", ["--partitions=class"], "--partitions=class: must be one of class:CLASSES"),
     ("compare", ["--partitions=iid:3"], "--partitions=iid:3: must be one of class:CLASSES"),
@@ -234,6 +236,11 @@ OTHERS = [
     ("sweep", ["--grid=rounds=2,3"], "--validation_fraction=0: a sweep chooses on held-out"),
     ("sweep", ["--grid=rounds=2", "--final_seeds=1,2"], "--final_seeds=1,2: applies only with"),
     ("sweep", ["--grid=rounds=2", "--baselines"], "--baselines=True: applies only with"),
+    (
+        "sweep",
+        ["--grid=rounds=2", "--target_accuracy=50"],
+        "--target_accuracy=50.0: applies only with --algorithms",
+    ),
     (
         "sweep",
         ["--grid=rounds=2", "--halving=all"],

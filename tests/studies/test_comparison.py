@@ -15,7 +15,7 @@ from tff_pcdd.errors import SettingError, WriteError
 from tff_pcdd.report import comparison_page
 from tff_pcdd.results import answers, compared
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.studies import compare, comparison, comparison_tables, study
+from tff_pcdd.studies import TableOptions, compare, comparison, comparison_tables, study
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig
 
@@ -125,7 +125,7 @@ def test_tables_are_written_after_runs_that_are_computed(computed, tmp_path, mon
     monkeypatch.setattr(
         comparison,
         "_write_tables",
-        lambda directory, runs: written.append(sum(run.summary is not None for run in runs)),
+        lambda directory, runs, _: written.append(sum(run.summary is not None for run in runs)),
     )
     for finished, expected in (((), [1, 2, 3, 4]), ((0,), [2, 4]), ((0, 1), [4])):
         monkeypatch.setattr(study, "_is_done", lambda run, seeds=finished: run.config.seed in seeds)
@@ -352,6 +352,55 @@ def test_rounds_to_the_best_of_fedavg(tmp_path):
     assert comparison_tables.rounds_to_accuracy(others) == ""
     assert "### Rounds to FedAvg's best" not in comparison_tables.document(others)
     assert "### Rounds to FedAvg's best" in comparison_tables.document(runs)
+
+
+def test_rounds_and_megabytes_to_a_target(tmp_path):
+    """The means of FedAvg are 15, 40, 55 and 70, so 45 % is reached in round 6, the third row.
+
+    Until then, its runs have sent 3 · 1.5 and 3 · 2.5 MB.
+    """
+    curves = {
+        "fedavg": ([(10, 40, 60, 70), (20, 40, 50, 70)], (1_500_000, 2_500_000)),
+        "fedgela": ([(40, 70, 80, 90), (50, 70, 80, 90)], (1_234_567, 1_234_567)),
+        "fedmr": ([(10, 20, 30, 40), (10, 20, 30, 44)], (1_000_000, 1_000_000)),
+        "fedloge": ([(10, 20, 30, 54), (10, 20, 30, 54)], (2_000_000, "")),
+    }
+    runs = []
+    for method, (seeds, sizes) in curves.items():
+        for seed, (values, size) in enumerate(zip(seeds, sizes, strict=True)):
+            folder = tmp_path / method / str(seed)
+            folder.mkdir(parents=True)
+            lines = [f"{2 * number},{value},{size}" for number, value in enumerate(values, 1)]
+            text = "\n".join(["round,ga,upload_bytes", *lines]) + "\n"
+            (folder / "metrics.csv").write_text(text)
+            config = ExperimentConfig.from_settings(algorithm=method, seed=seed)
+            runs.append(StudyRun(config, folder, summary={"rounds": 8}))
+    text = comparison_tables.document(runs, target=45)
+    assert [tuple(row.values()) for row in section(text, "### Rounds to a GA of 45 %")] == [
+        ("fedavg", "6", "6.0", "1.0×", "70.0"),
+        ("fedgela", "2", "1.2", "3.0×", "90.0"),
+        ("fedmr", "not reached", "–", "–", "42.0"),
+        ("fedloge", "8", "–", "0.8×", "54.0"),
+    ]
+    assert "MB up: what all clients together have sent" in text
+    assert "FedAvg's best" not in text
+    others = [run for run in runs if run.config.algorithm != "fedavg"]
+    rows = table(comparison_tables.rounds_to_accuracy(others, 44.5))
+    assert [row["rounds to 44.5 %"] for row in rows] == ["2", "not reached", "8"]
+    assert {row["speed-up"] for row in rows} == {"–"}
+    # Without a target, there is no further column.
+    assert "MB up" not in comparison_tables.document(runs)
+
+
+def test_the_tables_of_a_comparison_have_its_target(computed, tmp_path):
+    tables = TableOptions(target_accuracy=60)
+    compare(configs(seeds=(0,)), tmp_path, tables=tables, report=False)
+    assert "### Rounds to a GA of 60 %" in (tmp_path / "comparison.md").read_text()
+    compare(configs(seeds=(0,)), tmp_path, report=False)
+    assert "### Rounds to a GA of" not in (tmp_path / "comparison.md").read_text()
+    for value, reason in ((0.33, "must be at least 1"), (101, "must be at most 100")):
+        with refuses("target_accuracy", reason):
+            TableOptions(target_accuracy=value)
 
 
 @pytest.mark.parametrize(("best", "is_target"), [(13.1, False), (13.2, True)])

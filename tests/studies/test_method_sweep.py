@@ -25,7 +25,14 @@ from tests.studies.fake_sweep import (
 from tff_pcdd import measures
 from tff_pcdd.report import sweep_page
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.studies import Halving, dry_run, method_sweep_tables, study, sweep_methods
+from tff_pcdd.studies import (
+    Halving,
+    TableOptions,
+    dry_run,
+    method_sweep_tables,
+    study,
+    sweep_methods,
+)
 from tff_pcdd.studies.study import StudyRun
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -82,6 +89,12 @@ def test_halving_stops_settings_and_the_best_are_compared(training, tmp_path):
         name(("0.1",)),
         name(CHOSEN),
     ]
+
+
+def test_the_final_comparison_has_the_target_of_the_sweep(training, tmp_path):
+    sweep_methods(points(), tmp_path, tables=TableOptions(target_accuracy=50))
+    text = (tmp_path / "comparison" / "comparison.md").read_text()
+    assert "### Rounds to a GA of 50 %" in text
 
 
 def test_all_settings_of_a_method_can_compete(training, tmp_path):

@@ -6,8 +6,8 @@
 Accepts the flags of tasks.train. Each run has a folder METHOD/seed_N, or PARTITION/METHOD/seed_N
 with --partitions. A finished run is not repeated, an interrupted one is resumed, and a failed one
 does not stop the others. Writes comparison.csv (a row per run), comparison.md (accuracies, rounds
-to FedAvg's best accuracy, costs), comparison.png (learning curves) and comparison_bars.png (GA and
-PA).
+to FedAvg's best accuracy or --target_accuracy, costs), comparison.png (learning curves) and
+comparison_bars.png (GA and PA).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tff_pcdd.federated import aggregators, server_optimizers
 from tff_pcdd.methods import head_calibration
 from tff_pcdd.settings import option_fields
 from tff_pcdd.studies.parallel import ParallelOptions
+from tff_pcdd.studies.table_options import TableOptions
 from tff_pcdd.training import ExperimentConfig
 
 _GROUP = "Comparison"
@@ -56,6 +57,7 @@ def define(flags: Flags) -> None:
         "the number of clients, as in class:2@50.",
         _GROUP,
     )
+    flags.add_settings(TableOptions)
     flags.add_settings(ParallelOptions)
     experiments.define_output(flags)
     report.define_automatic(flags)
@@ -191,6 +193,7 @@ def as_baseline(flags: Flags, algorithm: str) -> Mapping[str, None]:
 def main(flags: Flags) -> None:
     """Runs the comparison and prints its table."""
     parallel = experiments.read_parallel_options(flags)
+    options_of_tables = experiments.read_table_options(flags)
     configs, options = read_configs(flags), experiments.read_run_options(flags)
     parallel.check(options)
     output_dir = flags.required("output_dir")
@@ -209,7 +212,13 @@ def main(flags: Flags) -> None:
     from tff_pcdd.studies import compare
 
     tables, failures = compare(
-        configs, output_dir, options, overwrite=overwrite, parallel=parallel, report=False
+        configs,
+        output_dir,
+        options,
+        overwrite=overwrite,
+        parallel=parallel,
+        tables=options_of_tables,
+        report=False,
     )
     page = report.write_automatically(flags, comparison_dir=output_dir)
     print(f"{tables}\n")

@@ -21,6 +21,7 @@ from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.methods import head_calibration
 from tff_pcdd.settings import Setting, build, describe
 from tff_pcdd.studies.parallel import RAY_RUNTIME, ParallelOptions
+from tff_pcdd.studies.table_options import TableOptions
 from tff_pcdd.training import ExperimentConfig, RunOptions, imports
 from tff_pcdd.training.run_directory import path_settings
 
@@ -173,6 +174,15 @@ def read_run_options(flags: Flags) -> RunOptions:
     modules = imports.digests(flags["import"] or () if "import" in flags else ())
     options = build(RunOptions, flags.given_settings(RunOptions))
     return dataclasses.replace(options, modules=modules)
+
+
+def read_table_options(flags: Flags) -> TableOptions:
+    """What the tables of a comparison show.
+
+    Raises:
+        SettingError: a flag cannot be used.
+    """
+    return build(TableOptions, flags.given_settings(TableOptions))
 
 
 def read_parallel_options(flags: Flags) -> ParallelOptions:

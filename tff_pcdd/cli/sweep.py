@@ -34,12 +34,13 @@ from tff_pcdd.cli.method_grids import Grid
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import tuning
 from tff_pcdd.studies.parallel import ParallelOptions
+from tff_pcdd.studies.table_options import TableOptions
 from tff_pcdd.training.file_names import SWEEP_TABLE
 
 _GROUP, _METHODS = "Sweep", "Sweep over methods"
 
 # Flags that only a sweep over methods has.
-_ONLY_METHODS = ("baselines", "final_seeds", "rungs", "reduction", "halving")
+_ONLY_METHODS = ("baselines", "final_seeds", "rungs", "reduction", "halving", "target_accuracy")
 
 
 def define(flags: Flags) -> None:
@@ -122,6 +123,7 @@ def _define_methods(flags: Flags) -> None:
         "stops small rates that start slowly. A sweep that is continued keeps what it began with.",
         _METHODS,
     )
+    flags.add_settings(TableOptions)
 
 
 def read_grid(flags: Flags) -> Grid:
@@ -191,6 +193,7 @@ def _sweep_methods(flags: Flags) -> None:
     if flags.is_given("algorithm"):
         raise SettingError("algorithm", flags["algorithm"], "cannot be combined with --algorithms")
     parallel = experiments.read_parallel_options(flags)
+    options_of_tables = experiments.read_table_options(flags)
     halving = method_grids.read_halving(flags, _among(flags))
     points = method_grids.points(flags, method_grids.read(flags))
     options, output_dir = experiments.read_run_options(flags), flags.required("output_dir")
@@ -234,6 +237,7 @@ def _sweep_methods(flags: Flags) -> None:
             halving=halving,
             overwrite=overwrite,
             parallel=parallel,
+            tables=options_of_tables,
             report=False,
         )
     comparison_dir = f"{output_dir}/{method_sweep.COMPARISON}"

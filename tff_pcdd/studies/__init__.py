@@ -14,6 +14,7 @@ with epy.lazy_api_imports(globals()):
     from tff_pcdd.studies.method_sweep import MethodSweep, sweep_methods
     from tff_pcdd.studies.parallel import ParallelOptions
     from tff_pcdd.studies.sweeps import Outcome, Point, Sweep, sweep
+    from tff_pcdd.studies.table_options import TableOptions
     from tff_pcdd.studies.tuning import Halving
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "ParallelOptions",
     "Point",
     "Sweep",
+    "TableOptions",
     "compare",
     "sweep",
     "sweep_methods",

@@ -22,6 +22,7 @@ from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.studies import comparison_tables, study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun, results_of
+from tff_pcdd.studies.table_options import TableOptions
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, clients_table, start
 from tff_pcdd.training.clients_table import Row
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE
@@ -63,6 +64,7 @@ def compare(
     *,
     overwrite: bool = False,
     parallel: ParallelOptions | None = None,
+    tables: TableOptions | None = None,
     report: bool = True,
 ) -> Comparison:
     """Runs experiments that differ in method, seed and partition, and writes the comparison.
@@ -78,6 +80,7 @@ def compare(
         options: how and where the experiments are computed.
         overwrite: delete earlier results in these folders and start again.
         parallel: how many runs are computed at the same time; by default one, in this process.
+        tables: what the tables show.
         report: write report.html for the comparison and for each run; if that fails, warn.
 
     Raises:
@@ -88,7 +91,7 @@ def compare(
     """
     directory = Path(output_dir)
     with study.computer(options, parallel) as computer:
-        comparison, _ = compute(configs, directory, computer, overwrite=overwrite)
+        comparison, _ = compute(configs, directory, computer, overwrite=overwrite, tables=tables)
     if report:
         start.write_report(comparison_dir=directory)
     return comparison
@@ -101,18 +104,20 @@ def compute(
     *,
     overwrite: bool,
     tuning: Tuning = UNTUNED,
+    tables: TableOptions | None = None,
 ) -> tuple[Comparison, Sequence[Finding]]:
-    """As `compare`, with what computes the runs, and what a sweep has chosen with.
+    """As `compare`, with what computes the runs, what a sweep has chosen with, and its `tables`.
 
     Returns:
         What `compare` returns, and the findings.
     """
+    target = (tables or TableOptions()).target_accuracy
     runs = study.run_all(
         plan(configs, directory, overwrite=overwrite),
         directory,
         computer,
         overwrite=overwrite,
-        after_each=lambda runs: _write_tables(directory, runs),
+        after_each=lambda runs: _write_tables(directory, runs, target),
     )
     study.write_csv(directory / _ROUNDS, _rounds(runs))
     stages.enter("drawing pictures")
@@ -122,7 +127,7 @@ def compute(
     found = read.attempt(COMPARISON_TABLE, compared.read, read, tuning) or compared.NOTHING
     for line in read.damaged():
         _warn(f"the answer and the findings lack what cannot be read: {line}")
-    document = comparison_tables.document(runs, found.findings, found.answers)
+    document = comparison_tables.document(runs, found.findings, found.answers, target)
     files.write_text(directory / _TABLES, document)
     report = comparison_tables.report(runs, found.answers, found.findings)
     return Comparison(report, study.failures(runs)), found.findings
@@ -164,8 +169,8 @@ def plan(
     return runs
 
 
-def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
-    files.write_text(directory / _TABLES, comparison_tables.document(runs))
+def _write_tables(directory: Path, runs: Sequence[StudyRun], target: float | None) -> None:
+    files.write_text(directory / _TABLES, comparison_tables.document(runs, target=target))
     results, rows = results_of(runs), []
     alone = results.of(method=ALONE)
     for run in results:

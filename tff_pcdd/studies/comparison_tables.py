@@ -82,11 +82,15 @@ def summary_table(runs: Sequence[StudyRun]) -> str:
 
 
 def document(
-    runs: Sequence[StudyRun], found: Sequence[Finding] = (), given: Sequence[Answer] = ()
+    runs: Sequence[StudyRun],
+    found: Sequence[Finding] = (),
+    given: Sequence[Answer] = (),
+    target: float | None = None,
 ) -> str:
     """The text of comparison.md: all tables and their explanations.
 
-    Findings and answers are given once the comparison is finished.
+    Findings and answers are given once the comparison is finished. `target` is the GA in percent
+    whose rounds are counted; None for FedAvg's best GA.
     """
     partitions = by_partition(runs)
     pays = {each.partition: each.federating for each in given if each.federating is not None}
@@ -105,10 +109,11 @@ def document(
         if others := [key for key in keys if key not in at_best]:
             parts += ["### Further measures", accuracies(group, others)]
         parts += heads_and_groups(group)
-        if by_rounds := rounds_to_accuracy(group):
-            parts += [ROUNDS_TITLE, by_rounds]
+        if by_rounds := rounds_to_accuracy(group, target):
+            parts += [_rounds_title(target), by_rounds]
         parts += ["### Cost", costs(group)]
-    optional = {HEADS_TITLE: HEADS, ROUNDS_TITLE: ROUNDS}
+    by_target = ROUNDS if target is None else ROUNDS_TO_TARGET
+    optional = {HEADS_TITLE: HEADS, _rounds_title(target): by_target}
     meanings = [note for title, note in optional.items() if title in parts]
     further = measures.further(_keys(runs))
     if any(measure.group == measures.METRIC for measure in further):
@@ -300,37 +305,61 @@ def _further_heads(results: Results) -> list[str]:
     return [name for name in names if name.split("_")[-1] not in PARTS]
 
 
-def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
-    """A table of the rounds that each method needs to reach FedAvg's best GA, and its speed-up.
+def _rounds_title(target: float | None) -> str:
+    return ROUNDS_TITLE if target is None else f"### Rounds to a GA of {target:g} %"
 
-    Empty without runs of FedAvg, and a sentence if they have learned nothing. The runs are of one
-    partition.
+
+def rounds_to_accuracy(runs: Sequence[StudyRun], target: float | None = None) -> str:
+    """A table of the rounds that each method needs to reach an accuracy, and its speed-up.
+
+    Args:
+        runs: of one partition.
+        target: GA in percent, with a column for what clients send until then; None for FedAvg's
+            best GA. Then it is empty without runs of FedAvg, and a sentence if they have learned
+            nothing.
     """
     groups = by_method(runs)
     curves = {method: results_of(group).mean_curve("ga") for method, group in groups.items()}
-    if not curves.get(BASELINE):
-        return ""
-    target = max(curves[BASELINE].values())
-    limit = _limit_of_chance(groups[BASELINE])
-    if limit is not None and target <= limit:
-        return (
-            f"No target: FedAvg's best GA, {target:.1f} %, is no better than always giving the "
-            f"same answer, which may reach {limit:.1f} %."
-        )
+    if target is not None:
+        least, shown = target, f"{target:g}"
+    else:
+        if not curves.get(BASELINE):
+            return ""
+        least = max(curves[BASELINE].values())
+        shown = f"{least:.1f}"
+        limit = _limit_of_chance(groups[BASELINE])
+        if limit is not None and least <= limit:
+            return (
+                f"No target: FedAvg's best GA, {shown} %, is no better than always giving the "
+                f"same answer, which may reach {limit:.1f} %."
+            )
     reached = {
-        method: next((number for number, value in curve.items() if value >= target), None)
+        method: next((number for number, value in curve.items() if value >= least), None)
         for method, curve in curves.items()
     }
-    baseline = reached[BASELINE]
-    lines = [["method", f"rounds to {target:.1f} %", "speed-up", "best GA of any round"]]
+    baseline = reached.get(BASELINE)
+    sent = [] if target is None else ["MB up"]
+    lines = [["method", f"rounds to {shown} %", *sent, "speed-up", "best GA of any round"]]
     for method, number in reached.items():
         rounds, speedup = "not reached", tables.NO_VALUE
-        if number is not None and baseline is not None:
-            rounds, speedup = str(number), f"{baseline / number:.1f}×"
+        if number is not None:
+            rounds = str(number)
+            speedup = tables.NO_VALUE if baseline is None else f"{baseline / number:.1f}×"
         best = tables.number(curves[method].values(), ".1f", max)
         name = _name(method, groups[method])
-        lines.append([name, rounds if curves[method] else tables.NO_VALUE, speedup, best])
+        sent = [] if target is None else [_megabytes(results_of(groups[method]), number)]
+        lines.append([name, rounds if curves[method] else tables.NO_VALUE, *sent, speedup, best])
     return tables.table(lines)
+
+
+def _megabytes(results: Results, last: int | None) -> str:
+    """What all clients send up to a round, in the mean over runs; no value if it is unknown."""
+    histories = [run.history for run in results.usable]
+    points = [[] if each is None else each.points("upload_bytes") for each in histories]
+    if last is None or not all(points):
+        return tables.NO_VALUE
+    totals = [sum(size for number, size in own if number <= last) / 1e6 for own in points]
+    return tables.number(totals, ",.1f")
 
 
 def _limit_of_chance(runs: Sequence[StudyRun]) -> float | None:
@@ -422,6 +451,12 @@ ROUNDS = """\
 Rounds to …: the first evaluated round in which GA, averaged over seeds, reaches the highest average
 GA of FedAvg. Speed-up: FedAvg's number of rounds divided by the method's. The target is chosen on
 test data; use these columns only to compare learning speed."""
+
+ROUNDS_TO_TARGET = """\
+Rounds to …: the first evaluated round in which GA, averaged over seeds, reaches the accuracy that
+was given by --target_accuracy. MB up: what all clients together have sent until then, in units of
+1,000,000 bytes, averaged over seeds. Speed-up: FedAvg's number of rounds divided by the method's.
+GA is measured on test data; use these columns only to compare learning speed."""
 
 COST = """\
 Parameters kept: how many numbers a client stores between rounds. kB up, kB down: what a client

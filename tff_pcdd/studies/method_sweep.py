@@ -32,6 +32,7 @@ from tff_pcdd.studies.sweeps import (
     of_earlier,
     write_flags,
 )
+from tff_pcdd.studies.table_options import TableOptions
 from tff_pcdd.studies.tuning import Halving, Tuned
 from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, start
 from tff_pcdd.training.file_names import CONFIG, SWEEP_RUNS, SWEEP_TABLE
@@ -78,6 +79,7 @@ def sweep_methods(
     halving: Halving | None = None,
     overwrite: bool = False,
     parallel: ParallelOptions | None = None,
+    tables: TableOptions | None = None,
     report: bool = True,
 ) -> MethodSweep:
     """Chooses the settings of every method on held-out samples and compares the methods.
@@ -96,6 +98,7 @@ def sweep_methods(
         halving: when settings are stopped early.
         overwrite: delete earlier results in these folders and start again.
         parallel: how many runs are computed at the same time; by default one, in this process.
+        tables: what the tables of the final comparison show.
         report: write report.html for the sweep, its comparison and the final runs; if that fails,
             warn.
 
@@ -128,7 +131,9 @@ def sweep_methods(
         chosen = {method.method: method.best.point for method in tuned if method.best is not None}
         _write_flags(directory, chosen)
         finals = [config for point in chosen.values() for config in point.finals]
-        compared, found = _compare(finals, directory, computer, tuned_with, overwrite=overwrite)
+        compared, found = _compare(
+            finals, directory, computer, tuned_with, overwrite=overwrite, tables=tables
+        )
     runs = _finished(finals, directory / COMPARISON) if finals else []
     first = next(iter(points.values()))[0].configs[0]
     of_choice = _of_choice(directory, tuned)
@@ -188,6 +193,7 @@ def _compare(
     tuned_with: Tuning,
     *,
     overwrite: bool,
+    tables: TableOptions | None,
 ) -> tuple[Comparison, Sequence[Finding]]:
     """Computes the final runs, if anything was chosen; returns what `comparison.compute` does."""
     if not finals:
@@ -195,7 +201,9 @@ def _compare(
     if not overwrite:
         _set_aside(finals, directory)
     place = directory / COMPARISON
-    return comparison.compute(finals, place, computer, overwrite=overwrite, tuning=tuned_with)
+    return comparison.compute(
+        finals, place, computer, overwrite=overwrite, tuning=tuned_with, tables=tables
+    )
 
 
 def _of_choice(directory: Path, tuned: Sequence[Tuned]) -> list[Finding]:
