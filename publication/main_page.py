@@ -117,7 +117,7 @@ unless methods share that place.
 - **MB**: what all clients send and receive in a run, in units of 1,000,000 bytes.
 - **s/round**: median time of a round in seconds, of runs that shared the machine with others; [the
   benchmark](benchmark.md#methods) compares the times of methods side by side.
-- **VA**: the held-out accuracy by which settings were chosen, in the best round.
+- **VA**: the held-out accuracy by which settings were chosen, {{scored}}.
 - **At the edge**: settings whose chosen value is the least or the greatest that was tried, and
   better than the others, so a wider grid might be better still. Points that were stopped earlier
   are not compared.
@@ -162,7 +162,7 @@ def document(
     if seen := notes.text("not_seen"):
         parts += ["## What was not seen, or only in part", *seen]
     if published:
-        parts += ["## What the columns mean", _COLUMNS]
+        parts += ["## What the columns mean", _COLUMNS.format(scored=_scored(published))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -183,6 +183,16 @@ def _basis(published: Sequence[Published]) -> str:
         "the second row ranks only the methods that it describes."
         + (f" Rows about a long tail: {' and '.join(tails)} only." if tails else "")
     )
+
+
+def _scored(published: Sequence[Published]) -> str:
+    """What the held-out accuracy is by which settings were chosen, by the rows of sweep.csv."""
+    ways = tables.grouped((tuning.scored_by(one.trials), one.title) for one in published)
+    first, *others = sorted(ways)
+    text = tuning.HOW_SCORED[first]
+    for way in others:
+        text += f", or {tuning.HOW_SCORED[way]} ({'; '.join(ways[way])})"
+    return text
 
 
 def _federations(published: Sequence[Published], notes: Notes, folder: str) -> str:

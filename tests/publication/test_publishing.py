@@ -146,6 +146,7 @@ def test_every_figure_of_the_page_comes_from_the_published_files(finished, tmp_p
     assert chosen["fedprox"]["chosen settings"] == "client_learning_rate=0.01, fedprox_mu=1"
     assert chosen["fedprox"]["at the edge"] == "client_learning_rate, fedprox_mu"
     assert (chosen["fedprox"]["VA"], chosen["fedprox"]["rounds"]) == ("70.0", "26")
+    assert "accuracy by which settings were chosen, mean of the last three evaluations." in main
     # Nothing but the published files is read.
     made = [path, *publish_dir.rglob("*.md"), *publish_dir.rglob("*.png")]
     written = {one: one.read_bytes() for one in made}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.data.refusals import refuses
 from tff_pcdd.studies.sweeps import Point
-from tff_pcdd.studies.tuning import Halving, best_held_out, learning_rates
+from tff_pcdd.studies.tuning import Halving, best_held_out, last_held_out, learning_rates
 from tff_pcdd.training import History
 
 
@@ -96,6 +96,19 @@ def test_the_best_accuracy_on_held_out_samples_so_far():
     assert best_held_out(made, "va", until=4) == (2, 30)
     assert best_held_out(made, "va", until=1) == (1, 10)
     assert best_held_out(made, "va_personal") == (0, -math.inf)
+
+
+def test_the_mean_of_the_last_accuracies_on_held_out_samples():
+    """The fourth round was lost: 30, 30 and 70 count in the end, and 10, 30 and 30 before it."""
+    made = history((1, 99, 10, 0), (2, 1, 30, 0), (3, 98, 30, 0), (4, 97, 80, 4), (5, 96, 70, 4))
+    assert last_held_out(made, "va") == pytest.approx(130 / 3)
+    assert last_held_out(made, "va", until=4) == pytest.approx(70 / 3)
+    # With fewer than three, all of them.
+    assert last_held_out(made, "va", until=2) == 20
+    assert last_held_out(made, "va", until=1) == 10
+    assert last_held_out(made, "va_personal") == -math.inf
+    seldom = history((1, 9, 10, 0), (2, 9, None, 0), (3, 9, None, 0), (4, 9, 40, 0))
+    assert last_held_out(seldom, "va") == 25
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
 from tests.studies.fake_sweep import (
     ALL,
+    AVG,
     CHOSEN,
     CHOSEN_OF_ALL,
     PROX,
@@ -106,6 +107,39 @@ def test_all_settings_of_a_method_can_compete(training, tmp_path):
     assert result.chosen["fedprox"] == dict(zip(names, CHOSEN_OF_ALL, strict=True))
 
 
+def test_a_lucky_round_does_not_decide(training, monkeypatch, tmp_path):
+    """0.1 has 95 % in rounds 3 and 4, and ends with 30 %; 0.01 ends with 40 %."""
+    monkeypatch.setitem(AVG, ("0.1",), (20, 95, 30))
+    of_fedavg = {"fedavg": points()["fedavg"]}
+    chosen = sweep_methods(of_fedavg, tmp_path).chosen["fedavg"]
+    assert chosen == {"client_learning_rate": "0.01"}
+    rows = read(tmp_path / "sweep.csv")
+    assert [float(row["va"]) for row in rows] == [40, 30]
+    said = "mean of the last three evaluations"
+    assert f"in %, {said} so far" in (tmp_path / "sweep.md").read_text()
+    assert said in (tmp_path / "report.html").read_text()
+
+
+def test_a_sweep_of_an_earlier_version_goes_on_to_choose_the_best_round(
+    training, monkeypatch, tmp_path
+):
+    """Their sweep.csv does not say how points were compared."""
+    monkeypatch.setitem(AVG, ("0.1",), (20, 95, 30))
+    of_fedavg = {"fedavg": points()["fedavg"]}
+    (tmp_path / "sweep.csv").write_text(
+        "algorithm,settings,va\nfedavg,client_learning_rate=0.1,95\n"
+    )
+    for _ in range(2):
+        chosen = sweep_methods(of_fedavg, tmp_path).chosen["fedavg"]
+        assert chosen == {"client_learning_rate": "0.1"}
+        text = (tmp_path / "sweep.md").read_text()
+        assert "in %, in the best round so far" in text
+        assert row_of("fedavg", text)["best round"] == "3"
+        assert "in the best round, with the chosen" in (tmp_path / "report.html").read_text()
+    chosen = sweep_methods(of_fedavg, tmp_path, overwrite=True).chosen["fedavg"]
+    assert chosen == {"client_learning_rate": "0.01"}
+
+
 def test_rounds_count_although_a_pause_is_not_evaluated(monkeypatch, tmp_path):
     class Seldom(Training):
         def __call__(self, config, folder, *arguments, **options):
@@ -166,7 +200,7 @@ def test_the_report(training, tmp_path):
     cells = table_rows(text)
     # Points, stopped, and the rounds of all points: 2 × (2 + 4 + 8).
     chosen = "client_learning_rate=0.1, fedprox_mu=0.001"
-    assert ["fedprox", chosen, "95.0", "5", "6", "4", "28"] in cells
+    assert ["fedprox", chosen, "95.0", "6", "4", "28"] in cells
     values = {
         **row_of("fedprox", text.partition("### Accuracy\n\n")[2]),
         **row_of("fedprox", text.partition("### Cost\n\n")[2]),
@@ -212,7 +246,7 @@ def test_no_table_of_results_has_more_columns_than_can_be_read(tmp_path):
     ]
     text = method_sweep_tables.document(runs[0].config, [], runs, "va", [], [], "all")
     headings = [line for line in text.splitlines() if line.startswith("| method")]
-    assert [line.count("|") - 1 for line in headings] == [7, 10, 8, 4]
+    assert [line.count("|") - 1 for line in headings] == [6, 10, 8, 4]
     assert {*measures.headings(*measures.GROUPS).values()} <= {*row_of("fedavg", text, 2)}
     assert row_of("fedloge", text, 1)["PA epochs"] == "1"
     assert "fedloge: ssec" in text

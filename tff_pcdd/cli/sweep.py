@@ -73,7 +73,9 @@ def _define_choice(flags: Flags) -> None:
         "a method without one, the mean over clients of the personal model's accuracy on them); "
         "va_balanced, the mean over classes of the same accuracy on the samples of a class, for "
         "data with a long tail; or va_personal, the mean over clients of the personal model's "
-        "accuracy, after its local epochs, on the client's held-out samples.",
+        "accuracy, after its local epochs, on the client's held-out samples. A sweep of one method "
+        "takes it in the best round, and one over methods, which are compared after their last "
+        "round, its mean over the last three evaluations.",
         _GROUP,
     )
 

@@ -26,7 +26,7 @@ from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.settings import describe
 from tff_pcdd.studies.method_sweep import BEST, CALLS, COMPARISON, POINTS
 from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE, of_earlier
-from tff_pcdd.studies.tuning import ALL, WHY_STOPPED
+from tff_pcdd.studies.tuning import ALL, HOW_SCORED, WHY_STOPPED, scored_by
 from tff_pcdd.tables import read_number
 from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CONFIG, FAILURES, REPORT, SUMMARY, SWEEP_RUNS, SWEEP_TABLE
@@ -351,7 +351,7 @@ def _methods(
     # Calls of earlier versions did not record which settings competed.
     why = WHY_STOPPED.get(str(call.get("halving")), WHY_STOPPED[ALL])
     columns = [
-        Column(va, f"{of_what}, in the best round, with the chosen settings"),
+        Column(va, f"{of_what}, {HOW_SCORED[scored_by(cells)]}, with the chosen settings"),
         Column("points", "points of the grid that were tried"),
         Column("stopped", f"points that were stopped early, {why}"),
         Column("rounds", "rounds that all points have trained together, with all seeds"),

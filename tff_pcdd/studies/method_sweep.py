@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 from etils import epy
 
 from tff_pcdd import files, stages
-from tff_pcdd.errors import OtherRunError, SettingError
+from tff_pcdd.errors import DamagedFileError, OtherRunError, SettingError
 from tff_pcdd.findings import Finding
 from tff_pcdd.results.answers import Tuning
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.comparison import Comparison
 from tff_pcdd.studies.parallel import ParallelOptions
@@ -173,13 +174,23 @@ def plan(
             reason = f"settings are chosen with seed {shared[0]}; name other seeds"
             raise SettingError("final_seeds", ",".join(map(str, finals)), reason)
     directory = Path(output_dir)
-    tuned = tuning.plan(points, directory)
+    scored_by = tuning.LAST if overwrite else _scored_by(directory)
+    tuned = tuning.plan(points, directory, scored_by)
     runs = _runs(tuned)
     if len({run.folder for run in runs}) < len(runs):
         raise SettingError("grid", None, "name each method and each value once")
     study.check(runs, directory, holds="sweep", known=_FILES, overwrite=overwrite)
     files.refuse_links(directory, (BEST, COMPARISON, EARLIER), inside=False)
     return tuned
+
+
+def _scored_by(directory: Path) -> str:
+    """By what points are compared, as of `tuning.Trial`: in a sweep that is repeated, as before."""
+    try:
+        header, rows = Directory(directory).table(SWEEP_TABLE)
+    except (FileNotFoundError, DamagedFileError):
+        return tuning.LAST
+    return tuning.scored_by(dict(zip(header, row, strict=True)) for row in rows)
 
 
 def _runs(tuned: Sequence[Tuned]) -> list[StudyRun]:
@@ -268,6 +279,7 @@ def _write_csv(directory: Path, tuned: Sequence[Tuned], *, chosen: bool) -> None
             "stopped_after": trial.stopped,
             "diverged": trial.diverged,
             "failed": trial.failed,
+            tuning.SCORE: trial.scored_by,
             "chosen": chosen and trial is method.best,
         }
         for method in tuned

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tff_pcdd.studies import sweep_plots
-from tff_pcdd.studies.tuning import Trial, Tuned, known_score
+from tff_pcdd.studies.tuning import HOW_SCORED, Trial, Tuned, known_score
 
 _COLUMNS_OF_PANELS = 4
 
@@ -46,7 +46,8 @@ def draw(tuned: Sequence[Tuned], title: str):
     colors = matplotlib.cm.ScalarMappable(norm, sweep_plots.SHADES)
     figure.colorbar(colors, ax=list(panels[: len(tuned)]), label="VA (%)", aspect=40)
     figure.suptitle(
-        f"{title}\nheld-out accuracy in the best round; red: chosen; r: stopped after that round",
+        f"{title}\nheld-out accuracy, {HOW_SCORED[tuned[0].scored_by]}; red: chosen; r: stopped "
+        "after that round",
         fontsize=10,
     )
     return figure, panels[: len(tuned)]

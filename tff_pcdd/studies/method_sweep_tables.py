@@ -12,7 +12,7 @@ from tff_pcdd.results.runs import Results
 from tff_pcdd.studies import comparison_tables
 from tff_pcdd.studies.study import StudyRun, by_method, results_of
 from tff_pcdd.studies.sweeps import NOTES
-from tff_pcdd.studies.tuning import WHY_STOPPED, Tuned, known_score
+from tff_pcdd.studies.tuning import BEST, HOW_SCORED, LAST, WHY_STOPPED, Tuned, known_score
 from tff_pcdd.tables import BASELINE, label
 from tff_pcdd.training import ExperimentConfig
 
@@ -32,7 +32,9 @@ def report(
         compared: the report of the comparison; empty if nothing could be chosen.
     """
     chosen = choices(tuned, criterion)
-    parts = [tables.wrapped(first.describe()), tables.narrow(chosen, [6, 5, 4, 3])]
+    last = len(chosen[0])
+    dropped = range(last - 1, 2, -1)
+    parts = [tables.wrapped(first.describe()), tables.narrow(chosen, [*dropped])]
     if of_choice:
         parts.append(findings.printed(of_choice))
     # The title of the comparison is that of the sweep.
@@ -90,8 +92,8 @@ def document(
         "## Chosen settings",
         tables.table(choices(tuned, criterion)),
         *(finding.line for finding in of_choice),
-        f"{NOTES[criterion]}; in %, in the best round so far, with seed {seeds}. Stopped: points "
-        f"of the grid that were stopped early, {WHY_STOPPED[among]}. Rounds: what all "
+        f"{NOTES[criterion]}; in %, {_how_scored(tuned)} so far, with seed {seeds}. Stopped: "
+        f"points of the grid that were stopped early, {WHY_STOPPED[among]}. Rounds: what all "
         "points of the method have trained together; a method without a coefficient of its own has "
         "fewer points. Every decision is made on held-out samples.",
     ]
@@ -114,13 +116,18 @@ def document(
     return "\n\n".join(parts) + "\n"
 
 
+def _how_scored(tuned: Sequence[Tuned]) -> str:
+    return HOW_SCORED[next((method.scored_by for method in tuned), LAST)]
+
+
 def _seeds(configs) -> str:
     return ", ".join(map(str, dict.fromkeys(config.seed for config in configs)))
 
 
 def choices(tuned: Sequence[Tuned], criterion: str) -> list[list[str]]:
     """The lines of a table: the chosen settings of each method, and how they were found."""
-    found = [measures.heading(criterion), "best round", "points", "stopped", "rounds"]
+    of_best = ["best round"] * any(method.scored_by == BEST for method in tuned)
+    found = [measures.heading(criterion), *of_best, "points", "stopped", "rounds"]
     lines = [["method", "chosen settings", *found]]
     for method in tuned:
         best, trials = method.best, method.trials
@@ -138,7 +145,7 @@ def choices(tuned: Sequence[Tuned], criterion: str) -> list[list[str]]:
                 label(method.method, methods.get(method.method).has_global_model),
                 settings,
                 score,
-                rounds,
+                *[rounds] * len(of_best),
                 f"{len(trials)}, {diverged} diverged" if diverged else str(len(trials)),
                 str(stopped),
                 str(sum(trial.rounds for trial in trials)),

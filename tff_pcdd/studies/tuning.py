@@ -3,6 +3,9 @@
 Every method tries the points of its grid with successive halving. A point that is stopped after a
 rung is a run of the planned number of rounds that has paused, so it can go on at any time, also if
 its training depends on that number. No decision reads an accuracy on test data.
+
+The methods are compared after their last round, so points are compared by the mean of the last
+three evaluations up to a rung, not by a round that happened to be good.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import dataclasses
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tff_pcdd.errors import SettingError
@@ -26,6 +29,14 @@ from tff_pcdd.training.file_names import SWEEP_RUNS
 # The settings whose best value depends on the number of rounds.
 _RATES = ("client_learning_rate", "server_learning_rate")
 
+# By what points are compared: the mean of their last evaluations, or as earlier versions did, their
+# best round. A sweep that is repeated keeps what it began with.
+LAST, BEST = "last", "best"
+HOW_SCORED = {LAST: "mean of the last three evaluations", BEST: "in the best round"}
+_EVALUATIONS = 3
+# The column of sweep.csv that says which of them it was.
+SCORE = "score"
+
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
@@ -35,10 +46,11 @@ class Trial:
         point: its settings and experiments.
         runs: the runs of its experiments, with their results so far.
         stopped: the round after which it was stopped; None if it was not.
-        score: the best accuracy on held-out samples, in %, averaged over its runs; None if a run
-            has diverged by then or failed, -inf before the first measurement.
-        best_rounds: the rounds in which the runs reached their best accuracy.
+        score: the accuracy on held-out samples, in %, averaged over its runs; None if a run has
+            diverged by then or failed, -inf before the first measurement.
+        best_rounds: the rounds in which the runs reached their best accuracy, if that is the score.
         rounds: the rounds that its runs have trained, in total.
+        scored_by: what the score of a run is: "last", `last_held_out`, or "best", `best_held_out`.
     """
 
     point: Point
@@ -47,6 +59,7 @@ class Trial:
     score: float | None = -math.inf
     best_rounds: Sequence[int] = ()
     rounds: int = 0
+    scored_by: str = LAST
 
     @property
     def failed(self) -> bool:
@@ -68,6 +81,8 @@ class Trial:
         histories = [run.history() for run in self.runs]
         best = [best_held_out(history, criterion, until) for history in histories]
         values = [value for _, value in best]
+        if self.scored_by == LAST:
+            best, values = [], [last_held_out(history, criterion, until) for history in histories]
         # Of a sweep that is repeated, runs may have diverged later than in this round.
         diverged = any(
             run.diverged and (until is None or history[-1]["round"] <= until)
@@ -111,6 +126,11 @@ class Tuned:
         return any(trial.failed for trial in self.trials)
 
     @property
+    def scored_by(self) -> str:
+        """What the scores are, as of `Trial`."""
+        return self.trials[0].scored_by
+
+    @property
     def scored(self) -> list[Trial]:
         """The trials with a score that were not stopped."""
         return [each for each in self.trials if each.active and known_score(each) is not None]
@@ -123,16 +143,30 @@ class Tuned:
         return max(self.scored, key=lambda trial: trial.score or 0.0, default=None)
 
 
-def plan(points: Mapping[str, Sequence[Point]], directory: Path) -> list[Tuned]:
+def plan(
+    points: Mapping[str, Sequence[Point]], directory: Path, scored_by: str = LAST
+) -> list[Tuned]:
     """The trials of all methods, before their first round, in METHOD/SETTING=VALUE,…/seed_N."""
 
     def trial(method: str, point: Point) -> Trial:
         folder = directory / SWEEP_RUNS / method / (point.name or "default")
-        return Trial(point, point.runs(folder, f"{method} {point.name}".strip()))
+        runs = point.runs(folder, f"{method} {point.name}".strip())
+        return Trial(point, runs, scored_by=scored_by)
 
     return [
         Tuned(method, [trial(method, point) for point in grid]) for method, grid in points.items()
     ]
+
+
+def scored_by(rows: Iterable[Mapping[str, str]]) -> str:
+    """By what the points of a sweep were compared, from the rows of sweep.csv.
+
+    Example:
+        >>> scored_by([{"score": "last"}]), scored_by([{"va": "50.0"}])
+        ('last', 'best')
+    """
+    # Earlier versions did not record it.
+    return LAST if all(row.get(SCORE) == LAST for row in rows) else BEST
 
 
 def most_rounds(grid: Sequence[Point], criterion: str, halving: Halving) -> int:
@@ -357,3 +391,17 @@ def best_held_out(history: History, criterion: str, until: int | None = None) ->
         if counts and value is not None and value > best[1]:
             best = row["round"], value
     return best
+
+
+def last_held_out(history: History, criterion: str, until: int | None = None) -> float:
+    """The mean of the last three accuracies on held-out samples in %, of fewer if there are fewer.
+
+    Arguments as for `best_held_out`; -inf if it was not measured in these rounds.
+    """
+    values = [
+        value
+        for row in history
+        if (until is None or row["round"] <= until) and not is_lost(row)
+        if (value := row.get(criterion)) is not None
+    ]
+    return statistics.fmean(values[-_EVALUATIONS:]) if values else -math.inf
