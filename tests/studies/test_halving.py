@@ -7,7 +7,7 @@ import pytest
 from tests.data.refusals import refuses
 from tff_pcdd.studies.sweeps import Point
 from tff_pcdd.studies.tuning import Halving, best_held_out, last_held_out, learning_rates
-from tff_pcdd.training import History
+from tff_pcdd.training import ExperimentConfig, History
 
 
 def history(*rows):
@@ -54,6 +54,39 @@ def test_the_best_go_on(scores, reduction, kept):
     assert halving.kept(scores, [(str(number),) for number in range(len(scores))]) == kept
     # Settings with the same learning rate compete in the same way.
     assert Halving(reduction=reduction).kept(scores, [("0.1",)] * len(scores)) == kept
+
+
+def test_of_equal_settings_those_nearest_to_the_defaults_go_on():
+    """Two of four with the same score, but for rounding: the default and the nearest to it."""
+    scores = [40, 40 + 1e-9, 40, 40]
+    distances = [(1, 2.3), (1, 0.7), (0, 0.0), (2, 0.1)]
+    for halving in (Halving(), Halving(among="all")):
+        assert halving.kept(scores, [("0.1",)] * 4, distances) == [1, 2]
+        assert halving.kept([40, 40, 40, 41], [("0.1",)] * 4, distances) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "expected"),
+    [
+        # The defaults are 0.01 and 0.01; 0.1 is ten times as much.
+        ({"client_learning_rate": "0.01", "fedprox_mu": "0.01"}, {}, (0, 0)),
+        ({"client_learning_rate": "0.1", "fedprox_mu": "0.01"}, {}, (1, math.log(10))),
+        ({"client_learning_rate": "0.001", "fedprox_mu": "0.1"}, {}, (2, 2 * math.log(10))),
+        ({"fedprox_mu": "0"}, {}, (1, 0.01)),
+        # The default of Adam's rate is 0.001.
+        ({"client_learning_rate": "0.002"}, {"client_optimizer": "adam"}, (1, math.log(2))),
+        ({"client_optimizer": "adam"}, {}, (1, 0)),
+        ({"a label": "3"}, {}, (0, 0)),
+    ],
+)
+def test_how_far_settings_are_from_the_defaults(settings, given, expected):
+    values = {
+        name: text if name == "client_optimizer" else float(text)
+        for name, text in settings.items()
+        if name != "a label"
+    }
+    config = ExperimentConfig.from_settings(algorithm="fedprox", **values, **given)
+    assert Point(settings, [config]).distance() == pytest.approx(expected)
 
 
 def test_learning_rates_do_not_compete():

@@ -140,6 +140,21 @@ def test_a_sweep_of_an_earlier_version_goes_on_to_choose_the_best_round(
     assert chosen == {"client_learning_rate": "0.01"}
 
 
+@pytest.mark.parametrize("halving", [Halving(), ALL, Halving(())])
+def test_of_equal_points_the_default_is_chosen(halving, training, monkeypatch, tmp_path):
+    """μ = 0.01 and the learning rate 0.01 are the defaults; in the grid, they are not the first."""
+    for texts in PROX:
+        monkeypatch.setitem(PROX, texts, (20, 30, 40))
+    sweeps = {"fedprox": points()["fedprox"]}
+    chosen = sweep_methods(sweeps, tmp_path, halving=halving).chosen["fedprox"]
+    assert chosen == {"client_learning_rate": "0.01", "fedprox_mu": "0.01"}
+    # Sweeps that earlier versions began keep the first.
+    text = (tmp_path / "sweep.csv").read_text()
+    (tmp_path / "sweep.csv").write_text(text.replace(",score", ",x", 1))
+    chosen = sweep_methods(sweeps, tmp_path, halving=halving).chosen["fedprox"]
+    assert chosen == {"client_learning_rate": "0.01", "fedprox_mu": "0.001"}
+
+
 def test_rounds_count_although_a_pause_is_not_evaluated(monkeypatch, tmp_path):
     class Seldom(Training):
         def __call__(self, config, folder, *arguments, **options):

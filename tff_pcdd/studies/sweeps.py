@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from etils import epy
 
@@ -297,12 +298,42 @@ class Point(NamedTuple):
     def name(self) -> str:
         return ",".join(f"{flag}={value}" for flag, value in self.settings.items())
 
+    def distance(self) -> tuple[int, float]:
+        """How far the settings are from the defaults.
+
+        Returns:
+            The number of settings that differ from their default, and the sum over them of the
+            absolute logarithm of the ratio to it; of numbers that are not positive, of the
+            difference. Settings whose default is not known, such as labels of points in Python, do
+            not count.
+        """
+        number, total = 0, 0.0
+        for name in self.settings:
+            try:
+                value = self.configs[0].to_settings()[name]
+                default = self.configs[0].with_settings(**{name: None}).to_settings()[name]
+            except (KeyError, SettingError):
+                continue
+            if value != default:
+                number += 1
+                total += _apart(value, default)
+        return number, total
+
     def runs(self, folder: Path, name: str) -> list[StudyRun]:
         """The runs of its experiments, before their first round."""
         return [
             StudyRun(config, folder / f"seed_{config.seed}", f"{name} seed {config.seed}")
             for config in self.configs
         ]
+
+
+def _apart(value: Any, default: Any) -> float:
+    """How far a number is from another one, by their ratio if it has a logarithm; 0 of others."""
+    if not (isinstance(value, int | float) and isinstance(default, int | float)):
+        return 0.0
+    if value > 0 and default > 0:
+        return abs(math.log(value / default))
+    return float(abs(value - default))
 
 
 class Outcome(NamedTuple):

@@ -16,6 +16,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
@@ -51,6 +52,8 @@ class Trial:
         best_rounds: the rounds in which the runs reached their best accuracy, if that is the score.
         rounds: the rounds that its runs have trained, in total.
         scored_by: what the score of a run is: "last", `last_held_out`, or "best", `best_held_out`.
+        distance: how far its settings are from the defaults, as of `sweeps.Point.distance`; the
+            same for all points in sweeps that earlier versions began, which preferred the first.
     """
 
     point: Point
@@ -60,6 +63,7 @@ class Trial:
     best_rounds: Sequence[int] = ()
     rounds: int = 0
     scored_by: str = LAST
+    distance: tuple[int, float] = (0, 0.0)
 
     @property
     def failed(self) -> bool:
@@ -137,10 +141,10 @@ class Tuned:
 
     @property
     def best(self) -> Trial | None:
-        """The one of them with the best score; of equal ones the first."""
+        """The one of them with the best score; of equal ones the nearest to the defaults."""
         if self.failed:
             return None
-        return max(self.scored, key=lambda trial: trial.score or 0.0, default=None)
+        return min(self.scored, key=lambda trial: _rank(trial.score, trial.distance), default=None)
 
 
 def plan(
@@ -151,7 +155,8 @@ def plan(
     def trial(method: str, point: Point) -> Trial:
         folder = directory / SWEEP_RUNS / method / (point.name or "default")
         runs = point.runs(folder, f"{method} {point.name}".strip())
-        return Trial(point, runs, scored_by=scored_by)
+        distance = point.distance() if scored_by == LAST else (0, 0.0)
+        return Trial(point, runs, scored_by=scored_by, distance=distance)
 
     return [
         Tuned(method, [trial(method, point) for point in grid]) for method, grid in points.items()
@@ -277,11 +282,17 @@ def _after_rung(
     active = [index for index, trial in enumerate(trials) if trial.active]
     scores = [trials[index].score for index in active]
     rates = [learning_rates(trials[index].point) for index in active]
-    kept = {active[place] for place in halving.kept(scores, rates)}
+    distances = [trials[index].distance for index in active]
+    kept = {active[place] for place in halving.kept(scores, rates, distances)}
     for index in active:
         if index not in kept:
             trials[index] = dataclasses.replace(trials[index], stopped=rung)
     return Tuned(method.method, trials)
+
+
+def _rank(score: float | None, distance: tuple[int, float]) -> tuple[float, int, float]:
+    """The key by which trials are sorted, the best first; scores are equal up to rounding."""
+    return -round(score or 0.0, 6), *distance
 
 
 def known_score(trial: Trial) -> float | None:
@@ -348,28 +359,43 @@ class Halving:
         rounds = {max(1, math.floor(share * planned + 0.5)) for share in self.rungs}
         return sorted(number for number in rounds if number < planned)
 
-    def kept(self, scores: Sequence[float | None], rates: Sequence[tuple[str, ...]]) -> list[int]:
+    def kept(
+        self,
+        scores: Sequence[float | None],
+        rates: Sequence[tuple[str, ...]],
+        distances: Sequence[tuple[int, float]] = (),
+    ) -> list[int]:
         """The settings that go on after a rung.
 
         Args:
             scores: the accuracy of each setting on held-out samples; None if it has diverged.
                 Settings with -inf have not been measured yet, so all of them go on.
             rates: the learning rates of each setting.
+            distances: how far each setting is from the defaults; by default all are as far.
 
         Returns:
-            Their indices, in ascending order. Of equal settings, the first ones go on.
+            Their indices, in ascending order. Of equal settings, those nearest to the defaults go
+            on, and of these the first ones.
         """
+        ranks = [
+            _rank(score, distance)
+            for score, distance in zip(scores, distances or [(0, 0.0)] * len(scores), strict=True)
+        ]
         competing = rates if self.among == SAME_RATE else [()] * len(rates)
         groups = grouped((own, index) for index, own in enumerate(competing))
-        return sorted(index for group in groups.values() for index in self._best(group, scores))
+        return sorted(
+            index for group in groups.values() for index in self._best(group, scores, ranks)
+        )
 
-    def _best(self, group: Sequence[int], scores: Sequence[float | None]) -> set[int]:
+    def _best(
+        self, group: Sequence[int], scores: Sequence[float | None], ranks: Sequence[Any]
+    ) -> set[int]:
         """Those of a group of settings that go on."""
         usable = [index for index in group if scores[index] is not None]
         measured = [index for index in usable if scores[index] != -math.inf]
         number = math.ceil(len(group) / self.reduction)
         # Sorting is stable.
-        ranked = sorted(measured, key=lambda index: -(scores[index] or 0.0))
+        ranked = sorted(measured, key=lambda index: ranks[index])
         return {*ranked[:number], *(i for i in usable if i not in measured)}
 
 
