@@ -701,6 +701,83 @@ def test_equal_points_say_nothing_about_an_edge():
     assert [*findings.of_grid({**scores, "a=2": None}, "a=1")] != []
 
 
+def edges(courses, chosen):
+    found = findings.of_grid(dict.fromkeys(courses, 1.0), chosen, courses=courses)
+    return [each.what.split()[2] for each in found]
+
+
+def test_edges_compare_accuracies_after_the_same_rounds():
+    """Both have 10 % after two rounds, and then only the chosen point goes on."""
+    assert edges({"a=1": {2: 10.0, 8: 95.0}, "a=2": {2: 10.0}}, "a=1") == []
+    assert edges({"a=1": {2: 10.0, 8: 95.0}, "a=2": {2: 9.0}}, "a=1") == ["a=1"]
+    # One that differs in other settings too, and was stopped, says nothing.
+    assert edges({"a=1,b=1": {2: 10.0, 8: 95.0}, "a=2,b=2": {2: 10.0}}, "a=1,b=1") == ["a=1", "b=1"]
+
+
+def test_a_value_that_was_tried_to_the_end_is_compared_there():
+    courses = {"a=1,b=1": {2: 10.0, 8: 95.0}, "a=2,b=1": {2: 10.0}, "a=2,b=2": {2: 20.0, 8: 60.0}}
+    assert edges(courses, "a=1,b=1") == ["a=1", "b=1"]
+    assert edges({**courses, "a=2,b=2": {2: 20.0, 8: 95.0}}, "a=1,b=1") == []
+
+
+def test_points_that_are_equal_in_one_setting_tell_the_edge_of_another():
+    """All values of b are equal, and 0.3 is the best of a."""
+    courses = {
+        f"a={a},b={b}": {4: 90.0 if a == "0.3" else 50.0} for a in ("0.1", "0.3") for b in "12"
+    }
+    assert findings.without_effect(courses) == ["b"]
+    assert edges(courses, "a=0.3,b=1") == ["a=0.3"]
+
+
+@pytest.mark.parametrize(
+    ("courses", "expected"),
+    [
+        # Equal up to the rung after which two were stopped, one after the other.
+        ({"a=1": {2: 5.0}, "a=2": {2: 5.0, 4: 6.0}, "a=3": {2: 5.0, 4: 6.0, 8: 7.0}}, ["a"]),
+        ({"a=1": {2: 5.0}, "a=2": {2: 5.0, 4: 6.0}, "a=3": {2: 5.0, 4: 6.5, 8: 7.0}}, []),
+        # With another value of b, it makes a difference.
+        ({"a=1,b=1": {2: 5.0}, "a=2,b=1": {2: 5.0}, "a=1,b=2": {2: 6.0}, "a=2,b=2": {2: 7.0}}, []),
+        # Nothing was compared.
+        ({"a=1": {2: 5.0}, "a=2": {4: 5.0}}, []),
+        ({"a=1": {2: 5.0}, "a=2": {}}, []),
+        ({"a=1": {2: 5.0}}, []),
+    ],
+)
+def test_settings_that_make_no_difference(courses, expected):
+    assert findings.without_effect(courses) == expected
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "criterion", "said", "advised"),
+    [
+        ("ditto", "va", "VA after the same rounds, so --criterion=va does", True),
+        ("ditto", "va_balanced", "VA, balanced after the same rounds, so --criterion=va_b", True),
+        ("ditto", "va_personal", "VA, personal after the same rounds, so --criterion=va_p", False),
+        ("ditto", "", "VA after the same rounds, so the criterion does not", False),
+        # Of a method without a global model, VA is that of personal models.
+        ("fedper", "va", "VA after the same rounds, so --criterion=va does", False),
+    ],
+)
+def test_a_criterion_that_does_not_depend_on_a_setting(algorithm, criterion, said, advised):
+    """Nothing is said about edges, and the equal points are not listed again."""
+    name = "ditto_pull" if algorithm == "ditto" else "local_epochs"
+    config = ExperimentConfig.from_settings(algorithm=algorithm)
+    scores = {f"{name}=1": 70.0, f"{name}=2": 70.0}
+    [finding] = findings.of_choice(scores, f"{name}=2", config, criterion)
+    assert finding.kind == "unseen"
+    assert said in finding.what
+    assert finding.what.endswith(f"; {name}=2 is kept.")
+    assert ("--criterion=va_personal in another --output_dir" in finding.next) == advised
+
+
+def test_the_default_that_is_kept_is_said_to_be_one():
+    config = ExperimentConfig.from_settings(algorithm="ditto", ditto_pull=10.0)
+    scores = {"ditto_pull=0.1": 70.0, "ditto_pull=1": 70.0}
+    default = ExperimentConfig.from_settings(algorithm="ditto").method.pull
+    [finding] = findings.of_choice(scores, f"ditto_pull={default:g}", config)
+    assert finding.what.endswith(f"; ditto_pull={default:g}, the default, is kept.")
+
+
 def test_methods_that_share_an_edge_share_a_line():
     found = {method: edge(("0.1", "0.3"), "0.3") for method in ("fedavg", "fedgela")}
     [finding] = findings.merged({**found, "moon": []})

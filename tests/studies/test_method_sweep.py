@@ -155,6 +155,36 @@ def test_of_equal_points_the_default_is_chosen(halving, training, monkeypatch, t
     assert chosen == {"client_learning_rate": "0.01", "fedprox_mu": "0.001"}
 
 
+@pytest.mark.parametrize("halving", [Halving(), Halving(())])
+def test_a_coefficient_without_an_effect_is_no_edge(halving, training, monkeypatch, tmp_path):
+    """The accuracy depends on the learning rate alone, of which 0.1 is the largest value."""
+    for rate, mu in PROX:
+        monkeypatch.setitem(PROX, (rate, mu), (20, 30, 40) if rate == "0.01" else (30, 50, 60))
+    (tmp_path / "calls.jsonl").write_text('{"started": "now", "criterion": "va"}\n')
+    result = sweep_methods({"fedprox": points()["fedprox"]}, tmp_path, halving=halving)
+    assert result.chosen["fedprox"] == {"client_learning_rate": "0.1", "fedprox_mu": "0.01"}
+    said = (
+        "fedprox: all values of fedprox_mu have the same VA after the same rounds, so "
+        "--criterion=va does not depend on it; fedprox_mu=0.01, the default, is kept. Next: "
+        "--criterion=va_personal in another --output_dir, which compares personal models."
+    )
+    check_is_said(said, "unseen", result.report, tmp_path)
+    said = "fedprox: the chosen client_learning_rate=0.1 is the largest value of the grid"
+    check_is_said(said, "edge", result.report, tmp_path)
+    kinds = [each.kind for each in sweep_page.content(Directory(tmp_path))["findings"]]
+    assert "tie" not in kinds
+
+
+def test_the_accuracies_after_the_rungs_are_in_the_table(training, tmp_path):
+    """Mean of the last three rounds: after four, of 40, 60 and 60 %."""
+    sweep_methods(points(), tmp_path)
+    rows = {row["settings"]: row for row in read(tmp_path / "sweep.csv")}
+    row = rows[name(("0.01", "1"))]
+    assert (float(row["va_after_2"]), float(row["va_after_4"])) == (40, pytest.approx(160 / 3))
+    assert row["va"] == row["va_after_4"]
+    assert rows[name(("0.01", "0.001"))]["va_after_4"] == ""
+
+
 def test_rounds_count_although_a_pause_is_not_evaluated(monkeypatch, tmp_path):
     class Seldom(Training):
         def __call__(self, config, folder, *arguments, **options):

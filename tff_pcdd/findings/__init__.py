@@ -28,7 +28,15 @@ from tff_pcdd.findings.finding import (
     recorded,
     with_times,
 )
-from tff_pcdd.findings.grids import merged, more_seeds, of_choice, of_grid, of_noise, read_point
+from tff_pcdd.findings.grids import (
+    merged,
+    more_seeds,
+    of_choice,
+    of_grid,
+    of_noise,
+    read_point,
+    without_effect,
+)
 from tff_pcdd.findings.runs import of_run, re_trained_method
 from tff_pcdd.findings.thresholds import FEW_SEEDS, FLAT, LEAST_SAMPLES, SHARE_ADVISED
 
@@ -64,4 +72,5 @@ __all__ = [
     "read_point",
     "recorded",
     "with_times",
+    "without_effect",
 ]

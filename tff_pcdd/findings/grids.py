@@ -1,4 +1,4 @@
-"""The grids of sweeps: edges, and points that are equal."""
+"""The grids of sweeps: edges, points that are equal, and settings that make no difference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import tables, text
+from tff_pcdd import measures, tables, text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.evaluation import accuracy_interval
 from tff_pcdd.findings.finding import Finding
@@ -16,33 +16,65 @@ from tff_pcdd.findings.thresholds import FEW_SEEDS
 if TYPE_CHECKING:
     from tff_pcdd.experiment.config import ExperimentConfig
 
+# For each point, its accuracy after each round in which it was compared with others.
+Courses = Mapping[str, Mapping[float, float]]
+
+# The accuracies of the global model, where there is one.
+_GLOBAL = ("va", "va_balanced")
+
 
 def of_choice(
-    scores: Mapping[str, float | None], chosen: str, config: ExperimentConfig | None = None
+    scores: Mapping[str, float | None],
+    chosen: str,
+    config: ExperimentConfig | None = None,
+    criterion: str = "va",
+    courses: Courses | None = None,
 ) -> Iterator[Finding]:
-    """Points that are as good as the chosen one, and values at an edge; arguments as `of_grid`."""
-    yield from of_ties(scores, chosen)
-    yield from of_grid(scores, chosen, config)
+    """Settings without an effect, points as good as the chosen one, and values at an edge.
+
+    Args:
+        scores, chosen, config, courses: as for `of_grid`.
+        criterion: the column by which points are compared; empty if it is unknown.
+    """
+    courses = _courses(scores) if courses is None else courses
+    unseen = without_effect(courses)
+    yield from of_unseen(unseen, chosen, config, criterion)
+    own = read_point(chosen)
+    last = max(courses.get(chosen, ()), default=0)
+    others = {
+        point: courses.get(point, {}).get(last)
+        for point in scores
+        # Points that differ in these settings alone have been named.
+        if point == chosen
+        or {**read_point(point), **{name: own.get(name) for name in unseen}} != own
+    }
+    yield from of_ties(others, chosen)
+    yield from of_grid(scores, chosen, config, courses)
 
 
 def of_grid(
-    scores: Mapping[str, float | None], chosen: str, config: ExperimentConfig | None = None
+    scores: Mapping[str, float | None],
+    chosen: str,
+    config: ExperimentConfig | None = None,
+    courses: Courses | None = None,
 ) -> Iterator[Finding]:
-    """Chosen values at the edge of a grid.
+    """Chosen values at the edge of a grid that are better than the others after the same rounds.
 
     Args:
         scores: the accuracy by which points are compared, by their settings, such as "a=1,b=2";
             None for points that were not measured.
         chosen: the settings of the chosen point.
         config: the settings of a run; values that it refuses do not extend the grid.
+        courses: for each point, its accuracy after each round in which points were compared; by
+            default, all of `scores` are after the same round.
 
     Example:
         >>> [found] = of_grid({"local_epochs=1": 50.0, "local_epochs=2": 60.0}, "local_epochs=2")
         >>> found.next
         'Next: the same command with --grid=local_epochs=1,2,4, which repeats no finished run.'
     """
-    if not chosen or list(scores.values()).count(scores.get(chosen)) != 1:
-        # Of equal points the first was chosen, which says nothing about the edge.
+    courses = _courses(scores) if courses is None else courses
+    if not chosen or not courses.get(chosen):
         return
     tried = tables.grouped(pair for point in scores for pair in read_point(point).items())
     for name, value in read_point(chosen).items():
@@ -52,6 +84,9 @@ def of_grid(
         is_least = own[0] == values[0]
         further = _beyond(values[::-1] if is_least else values)
         if further is None or not _allows(config, name, further):
+            continue
+        if _has_equal(name, chosen, courses):
+            # Which of equal points is chosen says nothing about the edge.
             continue
         grid = sorted({*tried[name], f"{further:g}"}, key=float)
         yield Finding(
@@ -69,7 +104,7 @@ def of_ties(scores: Mapping[str, float | None], chosen: str) -> Iterator[Finding
     Example:
         >>> [found] = of_ties({"local_epochs=1": 60.0, "local_epochs=2": 60.0}, "local_epochs=1")
         >>> found.what
-        'Points with the same VA as the chosen one, which comes first in the grid: local_epochs=2.'
+        'Points with the same VA as the chosen one: local_epochs=2.'
     """
     best = scores.get(chosen)
     if best is None:
@@ -80,8 +115,66 @@ def of_ties(scores: Mapping[str, float | None], chosen: str) -> Iterator[Finding
         if point != chosen and score is not None and tables.is_equal(score, best)
     ]
     if equal:
-        what = "Points with the same VA as the chosen one, which comes first in the grid:"
-        yield Finding("tie", f"{what} {text.listed(equal)}.")
+        yield Finding("tie", f"Points with the same VA as the chosen one: {text.listed(equal)}.")
+
+
+def without_effect(courses: Courses) -> list[str]:
+    """The settings whose values make no difference after the same rounds, with all else equal.
+
+    Args:
+        courses: as for `of_grid`.
+
+    Example:
+        >>> equal = {"a=1,b=1": {2: 50.0}, "a=1,b=2": {2: 50.0, 4: 60.0}}
+        >>> without_effect({**equal, "a=2,b=1": {2: 9.0}})
+        ['b']
+    """
+    names = dict.fromkeys(name for point in courses for name in read_point(point))
+    return [name for name in names if _makes_no_difference(name, courses)]
+
+
+def _makes_no_difference(name: str, courses: Courses) -> bool:
+    scores = tables.grouped(
+        ((number, *sorted(pair for pair in read_point(point).items() if pair[0] != name)), score)
+        for point, course in courses.items()
+        for number, score in course.items()
+    )
+    compared = [own for own in scores.values() if len(own) > 1]
+    return bool(compared) and all(tables.is_equal(min(own), max(own)) for own in compared)
+
+
+def of_unseen(
+    unseen: Iterable[str], chosen: str, config: ExperimentConfig | None, criterion: str
+) -> Iterator[Finding]:
+    """Settings on which the criterion does not depend.
+
+    Args:
+        unseen: the settings, as of `without_effect`.
+        chosen, config, criterion: as for `of_choice`.
+
+    Example:
+        >>> [found] = of_unseen(["ditto_pull"], "ditto_pull=1", None, "va_personal")
+        >>> print(found.line)  # doctest: +NORMALIZE_WHITESPACE
+        All values of ditto_pull have the same VA, personal after the same rounds, so
+        --criterion=va_personal does not depend on it; ditto_pull=1 is kept.
+    """
+    own = read_point(chosen)
+    heading = measures.heading(criterion) if criterion else "VA"
+    decided = f"--criterion={criterion}" if criterion else "the criterion"
+    # Without a global model, these are accuracies of personal models already.
+    may_differ = criterion in _GLOBAL and (config is None or config.method.has_global_model)
+    for name in unseen:
+        if name in own:
+            kept = ", the default," * _is_default(config, name, own[name])
+            yield Finding(
+                "unseen",
+                f"All values of {name} have the same {heading} after the same rounds, so {decided} "
+                f"does not depend on it; {name}={own[name]}{kept} is kept.",
+                "Next: --criterion=va_personal in another --output_dir, which compares personal "
+                "models."
+                if may_differ
+                else "",
+            )
 
 
 def of_noise(
@@ -179,6 +272,48 @@ def read_point(point: str) -> dict[str, str]:
     """
     pairs = (part.partition("=") for part in point.split(",") if "=" in part)
     return {name: value for name, _, value in pairs}
+
+
+def _courses(scores: Mapping[str, float | None]) -> Courses:
+    """The courses of points that were compared once."""
+    return {point: {} if score is None else {0: score} for point, score in scores.items()}
+
+
+def _has_equal(name: str, chosen: str, courses: Courses) -> bool:
+    """Whether another value of a setting is as good as the chosen one after the same rounds.
+
+    A value that was stopped with all other settings is compared, with the others as chosen, before.
+    """
+    here, own = read_point(chosen), courses[chosen]
+    last = max(own)
+    others = {
+        point: values
+        for point in courses
+        if (values := read_point(point)).get(name) not in (None, here[name])
+    }
+    ended = {values[name] for point, values in others.items() if last in courses[point]}
+    for point, values in others.items():
+        common = own.keys() & courses[point].keys()
+        if values[name] in ended:
+            common &= {last}
+        elif {**values, name: here[name]} != here:
+            continue
+        if common and all(tables.is_equal(own[n], courses[point][n]) for n in common):
+            return True
+    return False
+
+
+def _is_default(config: ExperimentConfig | None, name: str, value: str) -> bool:
+    """Whether a text is the default of a setting; False if it is unknown."""
+    if config is None:
+        return False
+    setting: dict[str, Any] = {name: None}
+    try:
+        default = config.with_settings(**setting).to_settings()[name]
+    except (KeyError, SettingError):
+        return False
+    own = _numbers([value])
+    return f"{default}" == value or (bool(own) and own == _numbers([f"{default}"]))
 
 
 def _allows(config: ExperimentConfig | None, name: str, value: float) -> bool:

@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import functools
 import glob
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.settings import describe
-from tff_pcdd.studies.method_sweep import BEST, CALLS, COMPARISON, POINTS
+from tff_pcdd.studies.method_sweep import AFTER, BEST, CALLS, COMPARISON, POINTS
 from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE, of_earlier
 from tff_pcdd.studies.tuning import ALL, HOW_SCORED, WHY_STOPPED, scored_by
 from tff_pcdd.tables import read_number
@@ -226,7 +227,7 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
         "samples that clients held out; no test data had a part in the choice.",
         "answers": _answers(points, measure.heading),
         "findings": [
-            *findings.of_choice(scores, chosen, config),
+            *findings.of_choice(scores, chosen, config, criterion),
             *findings.of_noise([("", chosen, scores)], _held_out(directory, runs), seeds),
             *of_earlier(directory.path, "*", by_point),
         ],
@@ -338,13 +339,13 @@ def _methods(
     finals = Directory(directory.path / COMPARISON, directory.compared)
     report = finals.path / REPORT
     final = directory.attempt(COMPARISON, compared.read, finals) or compared.NOTHING
-    found = _of_choice(directory, by_method, chosen, final.results)
-    tried = {_place(row["algorithm"], row["settings"]): row for row in cells}
-    stopped_early = [name for name, row in tried.items() if _is_stopped(row)]
-    found += of_earlier(directory.path, POINTS, tried, stopped_early)
     call = _last_call(directory)
     recorded = str(call.get("criterion"))
     criterion = recorded if recorded in measures.best_rounds() else ""
+    found = _of_choice(directory, by_method, chosen, criterion, final.results)
+    tried = {_place(row["algorithm"], row["settings"]): row for row in cells}
+    stopped_early = [name for name, row in tried.items() if _is_stopped(row)]
+    found += of_earlier(directory.path, POINTS, tried, stopped_early)
     # Unless it is recorded, it is not known which of them has decided.
     va = measures.heading(criterion) if criterion else "VA"
     of_what = measures.meaning(criterion) if criterion else "accuracy on held-out samples"
@@ -453,9 +454,13 @@ def _of_choice(
     directory: Directory,
     by_method: Mapping[str, Sequence[Mapping[str, str]]],
     chosen: Mapping[str, str],
+    criterion: str,
     finals: Results,
 ) -> list[Finding]:
-    """What may be wrong with the choices: ties, edges of the grids, and too few samples."""
+    """What may be wrong with the choices: ties, edges of the grids, and too few samples.
+
+    `criterion` is the accuracy that has decided; empty if it is unknown.
+    """
     pattern = f"{COMPARISON}/*/seed_*/{CONFIG}"
     edges, choices = {}, []
     for method, settings in chosen.items():
@@ -468,7 +473,8 @@ def _of_choice(
         }
         # The settings of another method refuse this method's own coefficients.
         config = _config(directory, pattern, method)
-        edges[name_of(method)] = findings.of_choice(scores, settings, config)
+        courses = {row["settings"]: _course(row) for row in rows}
+        edges[name_of(method)] = findings.of_choice(scores, settings, config, criterion, courses)
         trained = {point: score if point in ended else None for point, score in scores.items()}
         choices.append((name_of(method), settings, trained))
     places = [glob.escape(_place(method, settings)) for method, settings in chosen.items()]
@@ -479,6 +485,16 @@ def _of_choice(
     seeds = max(([_seed(run) for run in each] for each in folders), key=len, default=[0])
     taken = {int(each.seed) for each in finals if each.seed.isdecimal()}
     return [*findings.merged(edges), *findings.of_noise(choices, samples, seeds, taken)]
+
+
+def _course(row: Mapping[str, str]) -> dict[float, float]:
+    """The accuracies of a point after the rungs and at the end, as far as they are known."""
+    numbers = {name.removeprefix(AFTER): name for name in row if name.startswith(AFTER)}
+    pairs = [(read_number(number), read_number(row[name])) for number, name in numbers.items()]
+    # Earlier versions recorded only the last one.
+    after = read_number(row["stopped_after"]) if row["stopped_after"] else math.inf
+    pairs.append((after, read_number(row["va"])))
+    return {n: score for n, score in pairs if n is not None and score is not None}
 
 
 def _place(method: str, settings: str) -> str:

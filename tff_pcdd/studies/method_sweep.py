@@ -55,6 +55,8 @@ _TABLE = "sweep.md"
 # What each call of the program has recorded: a line of JSON.
 CALLS = "calls.jsonl"
 _FILES = (SWEEP_TABLE, _TABLE, PICTURE, CALLS)
+# What the columns of sweep.csv with the accuracies after the rungs begin with.
+AFTER = "va_after_"
 
 
 class MethodSweep(NamedTuple):
@@ -137,7 +139,7 @@ def sweep_methods(
         )
     runs = _finished(finals, directory / COMPARISON) if finals else []
     first = next(iter(points.values()))[0].configs[0]
-    of_choice = _of_choice(directory, tuned)
+    of_choice = _of_choice(directory, tuned, criterion)
     document = method_sweep_tables.document(
         first, tuned, runs, criterion, of_choice, found, among=halving.among
     )
@@ -217,7 +219,7 @@ def _compare(
     )
 
 
-def _of_choice(directory: Path, tuned: Sequence[Tuned]) -> list[Finding]:
+def _of_choice(directory: Path, tuned: Sequence[Tuned], criterion: str) -> list[Finding]:
     """What may be wrong with the choices, and points that could not be chosen."""
     tried = {
         trial.runs[0].folder.parent.relative_to(directory).as_posix(): trial
@@ -226,7 +228,7 @@ def _of_choice(directory: Path, tuned: Sequence[Tuned]) -> list[Finding]:
     }
     stopped = [name for name, trial in tried.items() if not (trial.active or trial.diverged)]
     earlier = of_earlier(directory, POINTS, tried, stopped)
-    return [*method_sweep_tables.of_choice(tuned), *earlier]
+    return [*method_sweep_tables.of_choice(tuned, criterion), *earlier]
 
 
 def _set_aside(configs: Sequence[ExperimentConfig], directory: Path) -> None:
@@ -270,6 +272,8 @@ def _finished(configs: Sequence[ExperimentConfig], directory: Path) -> list[Stud
 
 def _write_csv(directory: Path, tuned: Sequence[Tuned], *, chosen: bool) -> None:
     """A row for each point, without any accuracy on test data; `chosen` if trials are complete."""
+    planned = tuned[0].trials[0].point.configs[0].training.rounds
+    every = {number for method in tuned for trial in method.trials for number in trial.scores}
     rows = [
         {
             "algorithm": method.method,
@@ -280,6 +284,7 @@ def _write_csv(directory: Path, tuned: Sequence[Tuned], *, chosen: bool) -> None
             "diverged": trial.diverged,
             "failed": trial.failed,
             tuning.SCORE: trial.scored_by,
+            **{f"{AFTER}{n}": trial.scores.get(n) for n in sorted(every - {planned})},
             "chosen": chosen and trial is method.best,
         }
         for method in tuned

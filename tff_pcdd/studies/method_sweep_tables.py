@@ -41,7 +41,7 @@ def report(
     return "\n\n".join([*parts, *compared.split("\n\n")[1:]])
 
 
-def of_choice(tuned: Sequence[Tuned]) -> list[Finding]:
+def of_choice(tuned: Sequence[Tuned], criterion: str) -> list[Finding]:
     """What may be wrong with the choices: ties, edges of the grids, and too few samples."""
     chosen = [(method, best) for method in tuned if (best := method.best) is not None]
     edges = {
@@ -49,6 +49,8 @@ def of_choice(tuned: Sequence[Tuned]) -> list[Finding]:
             {trial.point.name: known_score(trial) for trial in method.trials},
             best.point.name,
             best.point.configs[0],
+            criterion,
+            {trial.point.name: trial.scores for trial in method.trials},
         )
         for method, best in chosen
     }

@@ -106,7 +106,7 @@ def sweep(
     # The first run is of the first point.
     samples = by_client.held_out(runs[0].folder)
     found = [
-        *of_choice(outcomes, best, samples),
+        *of_choice(outcomes, best, criterion, samples),
         *of_earlier(directory, "*", [point.name for point in points]),
     ]
     lines = table(outcomes, best, criterion)
@@ -147,14 +147,16 @@ def _printed(title: str, lines: Sequence[Sequence[str]], found: Sequence[Finding
     return "\n\n".join([tables.wrapped(title), narrow, *of_choice])
 
 
-def of_choice(outcomes: Sequence[Outcome], best: Outcome | None, samples: int = 0) -> list[Finding]:
+def of_choice(
+    outcomes: Sequence[Outcome], best: Outcome | None, criterion: str, samples: int = 0
+) -> list[Finding]:
     """What may be wrong with the choice; `samples` are held out with each seed, 0 if unknown."""
     if best is None:
         return []
     scores = {each.point.name: each.score if each.complete else None for each in outcomes}
     chosen = best.point.name
     return [
-        *findings.of_choice(scores, chosen, best.point.configs[0]),
+        *findings.of_choice(scores, chosen, best.point.configs[0], criterion),
         *findings.of_noise(
             [("", chosen, scores)], samples, [config.seed for config in best.point.configs]
         ),

@@ -49,6 +49,8 @@ class Trial:
         stopped: the round after which it was stopped; None if it was not.
         score: the accuracy on held-out samples, in %, averaged over its runs; None if a run has
             diverged by then or failed, -inf before the first measurement.
+        scores: the scores after the rungs and the end, by the round; without those that are None or
+            -inf.
         best_rounds: the rounds in which the runs reached their best accuracy, if that is the score.
         rounds: the rounds that its runs have trained, in total.
         scored_by: what the score of a run is: "last", `last_held_out`, or "best", `best_held_out`.
@@ -60,6 +62,7 @@ class Trial:
     runs: Sequence[StudyRun]
     stopped: int | None = None
     score: float | None = -math.inf
+    scores: Mapping[float, float] = dataclasses.field(default_factory=dict)
     best_rounds: Sequence[int] = ()
     rounds: int = 0
     scored_by: str = LAST
@@ -92,9 +95,14 @@ class Trial:
             run.diverged and (until is None or history[-1]["round"] <= until)
             for run, history in zip(self.runs, histories, strict=True)
         )
+        score = None if diverged else statistics.fmean(values)
+        scores = dict(self.scores)
+        if score is not None and score != -math.inf:
+            scores[until or self.point.configs[0].training.rounds] = score
         return dataclasses.replace(
             self,
-            score=None if diverged else statistics.fmean(values),
+            score=score,
+            scores=scores,
             best_rounds=[number for number, _ in best],
             rounds=sum(
                 _trained(run, history, until)
