@@ -28,7 +28,7 @@ explains its columns. Terms are in the [glossary](../glossary.md)."""
 
 _ROWS = """\
 The tables below are rows of the papers' ablations. Rows with chosen settings of their own were
-tuned with the budget of the comparison, and all were trained with the same seeds. GA, 2nd half: GA
+tuned by the rule of the comparison, and all were trained with the same seeds. GA, 2nd half: GA
 averaged over the evaluated rounds of the second half, which varies less than that after the last
 one. Difference: to the first row, for runs with the same seed, in percentage points; in brackets,
 for how many seeds it is positive."""

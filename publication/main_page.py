@@ -143,7 +143,7 @@ def document(
     if notes.has_claims:
         pages += _CLAIMS.format(folder=folder, page=CLAIMS_PAGE)
     intro = _INTRO.format(folder=folder, pages=pages)
-    parts = ["# All methods, tuned with the same budget", intro]
+    parts = ["# All methods, tuned by the same rule", intro]
     if published:
         parts += ["## In one minute", _GUIDE, guide.table(published)]
         parts += ["### The three best", _MEASURES, _basis(published)]

@@ -136,7 +136,7 @@ def read_comparison(name):
         COMPARISONS,
     ),
 )
-def test_the_methods_of_a_comparison_have_equal_budgets(name, monkeypatch):
+def test_the_methods_of_a_comparison_are_tuned_by_the_same_rule(name, monkeypatch):
     """Four learning rates, and three values of the coefficient of methods that have one."""
     monkeypatch.chdir(ROOT)
     flags = read_comparison(name)

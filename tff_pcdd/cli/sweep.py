@@ -1,4 +1,4 @@
-"""Chooses settings on held-out samples: of one method, or of several with the same budget.
+"""Chooses settings on held-out samples: of one method, or of several by the same rule.
 
     python -m tasks.sweep --algorithm=fedgela --grid=fedgela_scale=1,3,10 \\
         --grid=client_learning_rate=0.01,0.05 --validation_fraction=0.2 --output_dir=runs/sweep
@@ -9,7 +9,7 @@ settings, each run in a folder FLAG=VALUE,…/seed_N, and writes sweep.csv (a ro
 sweep.png, and best.flags, a flagfile with the chosen settings.
 
 With --algorithms, every method tries four learning rates, around the default of --client_optimizer,
-and three values of its own coefficient.
+and three values of its own coefficient, if it has one.
 Settings that look hopeless are stopped early (--rungs). Then the methods are trained with the
 chosen settings and --final_seeds, and compared. Writes sweep.md (the chosen settings and what they
 reach), sweep.csv (a row per point), sweep.png, best/METHOD.flags, and comparison/ with the files of

@@ -1,4 +1,4 @@
-"""Sweeps over methods: each is tuned with the same budget, then compared on other seeds.
+"""Sweeps over methods: each is tuned by the same rule, then compared on other seeds.
 
 The settings of every method are chosen on held-out samples (see `tuning`). Then the methods are
 trained with the chosen settings and seeds that had no part in the choice, and compared like in
