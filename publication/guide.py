@@ -1,4 +1,7 @@
-"""The table of README and of the main page that says which method to take: gains over FedAvg."""
+"""The table of README and of the main page that says which method to take: gains over FedAvg.
+
+Where further runs with another learning rate are better than tuned FedAvg, gains are over these.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ from typing import NamedTuple
 from publication.federation_tables import SAME_TAIL, has_long_tail
 from publication.published import Published
 from tff_pcdd import tables
-from tff_pcdd.tables import BASELINE
+from tff_pcdd.findings import read_point
+from tff_pcdd.tables import BASELINE, read_number
+
+# What further runs have recorded of the accuracies of the table: that after the last round.
+_OF_FURTHER = {"ga_second_half": "ga_final", "ga_final": "ga_final", "pa_final": "pa_final"}
 
 
 class Gain(NamedTuple):
@@ -130,8 +137,58 @@ def _filled(gain: Gain, published: Sequence[Published]) -> str:
 
 
 def gains(published: Published, gain: Gain) -> list[float]:
-    """The differences to FedAvg's run with the same seed, in percentage points."""
+    """The differences to FedAvg's run with the same seed, in percentage points.
+
+    FedAvg is the tuned one, or that of further runs if their mean is higher; both are then compared
+    after the last round.
+    """
+    column, baseline = gain.column, gain.baseline or gain.column
+    if found := better(published, baseline):
+        # A personal model and its baseline are other columns, both of the last round.
+        own = published.by_seed(gain.method, column if gain.baseline else _OF_FURTHER[column])
+        return tables.differences(own, found)
     return tables.differences(
-        published.by_seed(gain.method, gain.column),
-        published.by_seed(BASELINE, gain.baseline or gain.column),
+        published.by_seed(gain.method, column), published.by_seed(BASELINE, baseline)
+    )
+
+
+def better(published: Published, column: str) -> dict[str, float]:
+    """An accuracy of FedAvg with a learning rate that is better than the one that was chosen.
+
+    Further runs count if the learning rate is all that they change, and if there is one for each
+    seed of tuned FedAvg.
+
+    Args:
+        published: the federation.
+        column: the accuracy by which they are compared, after the last round.
+
+    Returns:
+        The accuracy by seed; empty if there are no such runs, or none is better on average.
+    """
+    recorded = _OF_FURTHER.get(column, "")
+    tuned = published.by_seed(BASELINE, recorded)
+    candidates = tables.grouped(
+        (row["settings"], (row["seed"], value))
+        for row in published.further
+        if row["method"] == BASELINE and [*read_point(row["settings"])] == ["client_learning_rate"]
+        if (value := read_number(row.get(recorded, ""))) is not None
+    )
+    by_seed = [dict(pairs) for pairs in candidates.values()]
+    usable = [found for found in by_seed if found.keys() == tuned.keys()]
+    best = max(usable, key=lambda found: statistics.fmean(found.values()), default={})
+    if best and statistics.fmean(best.values()) > statistics.fmean(tuned.values()):
+        return best
+    return {}
+
+
+def exceptions(published: Sequence[Published]) -> str:
+    """A sentence that names the federations with such runs; empty if there are none."""
+    found = [one.title for one in published if any(better(one, name) for name in _OF_FURTHER)]
+    if not found:
+        return ""
+    return (
+        f"On {', '.join(found)}, another learning rate than the chosen one is better for FedAvg\n"
+        "with the same seeds. There, gains of GA, and those over PA after local training, are\n"
+        "over FedAvg with this rate, after the last round; the other methods keep the rates that\n"
+        "were chosen, so their gains may be greater."
     )

@@ -146,6 +146,7 @@ def document(
     parts = ["# All methods, tuned by the same rule", intro]
     if published:
         parts += ["## In one minute", _GUIDE, guide.table(published)]
+        parts += [exceptions] if (exceptions := guide.exceptions(published)) else []
         parts += ["### The three best", _MEASURES, _basis(published)]
         parts += [overview.in_short(published)]
         if rankings:
