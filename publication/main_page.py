@@ -188,8 +188,13 @@ def _basis(published: Sequence[Published]) -> str:
 
 def _scored(published: Sequence[Published]) -> str:
     """What the held-out accuracy is by which settings were chosen, by the rows of sweep.csv."""
-    ways = tables.grouped((tuning.scored_by(one.trials), one.title) for one in published)
-    first, *others = sorted(ways)
+    # Methods that were added later may have been tuned in another way.
+    ways = tables.grouped(
+        (way, one.title)
+        for one in published
+        for way in {tuning.scored_by([trial]) for trial in one.trials}
+    )
+    first, *others = sorted(ways) or [tuning.LAST]
     text = tuning.HOW_SCORED[first]
     for way in others:
         text += f", or {tuning.HOW_SCORED[way]} ({'; '.join(ways[way])})"

@@ -527,6 +527,23 @@ def test_the_page_says_what_decided(criterion, text, finished, tmp_path):
     assert text is None or text in page
 
 
+def test_the_page_says_by_what_points_were_compared(finished, monkeypatch, tmp_path):
+    """The rows of earlier versions do not say it; methods of this one may be added to them."""
+    table = finished / "sweep.csv"
+    table.write_text(table.read_text().replace(",score", ",x", 1))
+    publishing.publish(finished, tmp_path / "docs")
+    page = writing.write(tmp_path / "docs")[0].read_text()
+    assert "by which settings were chosen, in the best round.\n" in page
+    again = sweep(tmp_path / "more/digits", monkeypatch)
+    table = again / "sweep.csv"
+    head, *lines = table.read_text().splitlines(keepends=True)
+    table.write_text(head + "".join(line for line in lines if line.startswith("moon")))
+    publishing.publish(again, tmp_path / "docs", add_methods=True)
+    page = writing.write(tmp_path / "docs")[0].read_text()
+    said = "in the best round, or mean of the last three evaluations (digits, P10C2)."
+    assert f"by which settings were chosen, {said}\n" in page
+
+
 def test_a_method_joins_published_results(finished, monkeypatch, tmp_path):
     docs = tmp_path / "docs"
     folder = publishing.publish(finished, docs)
