@@ -97,7 +97,9 @@ def sweep_methods(
             comparison/ with the final runs and the files that `compare` writes, and the folder
             tuning/METHOD/SETTING=VALUE,…/seed_N with the other runs.
         options: how and where the experiments are computed.
-        criterion: the accuracy on held-out samples that decides, one of `measures.best_rounds()`.
+        criterion: the accuracy on held-out samples that decides, one of `measures.best_rounds()`:
+            its mean over the last three evaluations, or in a sweep that an earlier version began,
+            its maximum. Of equal points, the nearest to the defaults is chosen.
         halving: when settings are stopped early.
         overwrite: delete earlier results in these folders and start again.
         parallel: how many runs are computed at the same time; by default one, in this process.
