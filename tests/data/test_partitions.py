@@ -364,7 +364,11 @@ _CLASSES, _DIRICHLET = data.partition_by_class, data.partition_dirichlet
         (lambda: _CLASSES(LABELS, 10, -1, 0), "classes_per_client", "positive integer"),
         (lambda: _CLASSES(LABELS, 10, 11, 0), "classes_per_client", "there are only 10 classes"),
         (lambda: _CLASSES(LABELS, 3, 2, 0), "num_clients", "at least 5 clients or 4 classes"),
-        (lambda: _CLASSES(LABELS, 10, 2, 0, "random"), "class_order", "choose one of fixed, shuffled"),
+        (
+            lambda: _CLASSES(LABELS, 10, 2, 0, "random"),
+            "class_order",
+            "choose one of fixed, shuffled",
+        ),
         (lambda: _CLASSES(LABELS, 10, 2, -1), "seed", "non-negative integer"),
         (lambda: _DIRICHLET(LABELS, 5, 0.0, 0), "concentration", "greater than 0"),
         (lambda: _DIRICHLET(LABELS, 5, np.nan, 0), "concentration", "finite number"),
@@ -374,7 +378,11 @@ _CLASSES, _DIRICHLET = data.partition_by_class, data.partition_dirichlet
             "num_clients",
             "with min_samples=10, 300 training samples are needed, but there are only 200",
         ),
-        (lambda: _DIRICHLET(LABELS, 5, 1.0, 0, assignment="x"), "assignment", "class, sample, client"),
+        (
+            lambda: _DIRICHLET(LABELS, 5, 1.0, 0, assignment="x"),
+            "assignment",
+            "class, sample, client",
+        ),
         (
             lambda: _DIRICHLET(LABELS, 19, 0.01, 0),
             "concentration",
