@@ -270,7 +270,7 @@ def test_train_succeeds_without_a_report(tmp_path, finished, monkeypatch, capsys
 
 
 def test_compare_makes_a_report_and_ends_with_its_path(tmp_path, monkeypatch, capsys):
-    def make(configs, output_dir, options, *, overwrite, parallel, report):
+    def make(configs, output_dir, options, *, overwrite, parallel, tables, report):
         make_comparison(pathlib.Path(output_dir))
         return "the tables", []
 
