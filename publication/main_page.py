@@ -147,15 +147,18 @@ def document(
     if published:
         parts += ["## In one minute", _GUIDE, guide.table(published)]
         parts += [exceptions] if (exceptions := guide.exceptions(published)) else []
+        if sure := notes.text("how_sure"):
+            parts += ["### How sure this is", *sure]
         parts += ["### The three best", _MEASURES, _basis(published)]
         parts += [overview.in_short(published)]
         if rankings:
             parts += [_SORTED.format(folder=folder, page=RANKS_PAGE)]
             parts += [f"![Ranks of all methods]({folder}/{RANKS_PICTURE})"]
+    parts += notes.text("which_method")
+    if published:
         parts += ["## GA of all methods", _ACCURACIES]
         parts += [overview.accuracies(published, rankings)]
         parts += ["### How fast", _SPEED, overview.speed(published)]
-    parts += notes.text("which_method")
     parts += ["## Federations", _federations(published, notes, folder)]
     parts += notes.text("commands") or [_COMMANDS]
     how = [_how(published), *notes.text("limits")]

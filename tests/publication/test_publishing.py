@@ -680,6 +680,22 @@ def test_notes_may_give_a_federation_a_title(finished, tmp_path):
     assert "Digits (A, B)" in table(main, "Digits", "## GA of all methods")["fedavg"]
 
 
+def test_what_follows_and_how_sure_it_is_stand_before_the_large_tables(finished, tmp_path):
+    publish_dir = tmp_path / "docs"
+    publishing.publish(finished, publish_dir)
+    texts = '[texts]\nhow_sure = "Not very."\nwhich_method = "## By kind\\n\\nThe second."\n'
+    (publish_dir / "notes.toml").write_text(texts)
+    path, _ = writing.write(publish_dir)
+    assert re.findall(r"^##+ (.*)$", path.read_text(), re.M)[:6] == [
+        *("In one minute", "How sure this is", "The three best"),
+        *("By kind", "GA of all methods", "How fast"),
+    ]
+    # Without texts, there is no heading for them.
+    (publish_dir / "notes.toml").write_text("")
+    writing.write(publish_dir)
+    assert "How sure this is" not in path.read_text()
+
+
 def test_a_record_that_was_changed_by_hand_is_noticed(finished, tmp_path):
     path = publishing.publish(finished, tmp_path / "docs") / "federation.json"
     record = json.loads(path.read_text())
