@@ -12,7 +12,7 @@ from tff_pcdd import methods
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 _GUIDES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/how-to").glob("*.md"))
-_PAGES = ["README.md", "docs/get_started.md", "docs/methods.md", *_GUIDES]
+_PAGES = ["README.md", "docs/get_started.md", "docs/maintaining.md", "docs/methods.md", *_GUIDES]
 # What these need is the reader's: a module, a run, or flags in place of the ellipsis.
 _READERS = ("--import=", "--warm_start=", "…")
 
