@@ -138,10 +138,11 @@ def split_by_class(
     nearly equally among its owners. If the order of the classes is fixed, the classes of the first
     places are the same for all seeds. If it is shuffled, the classes change places at random.
 
+    The other arguments are those of `partition_by_class`.
+
     Args:
         train_labels: integer class of each training sample, [n].
         test_labels: the same for the test samples, or None.
-        num_clients, classes_per_client, seed: as for `partition_by_class`.
         num_classes: C; by default one more than the largest label.
         class_order: "fixed" or "shuffled".
 

@@ -160,10 +160,11 @@ def split_dirichlet(
     on a class for which it has no training samples. In addition, the partition is drawn again if a
     client is too small (the paper's "at least one batch").
 
+    The other arguments are those of `partition_dirichlet`.
+
     Args:
         train_labels: integer class of each training sample, [n].
         test_labels: the same for the test samples, [m], or None.
-        num_clients, concentration, seed, min_samples, assignment: as for `partition_dirichlet`.
         num_classes: C; by default one more than the largest label.
         local_test: "disjoint" divides the test samples of each class in the ratio of the training
             samples; "overlapping" draws int(n_kc / n · m) test samples of class c for client k

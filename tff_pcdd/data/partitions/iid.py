@@ -55,10 +55,11 @@ def split_iid(
 ) -> Split:
     """Shuffles training and test set and deals each out in nearly equal numbers.
 
+    The other arguments are those of `partition_iid`.
+
     Args:
         train_labels: integer class of each training sample, [n].
         test_labels: the same for the test samples, or None.
-        num_clients, seed: as for `partition_iid`.
         num_classes: only used to check the labels.
 
     Returns:
