@@ -32,9 +32,8 @@ def of_choice(
 ) -> Iterator[Finding]:
     """Settings without an effect, points as good as the chosen one, and values at an edge.
 
-    Args:
-        scores, chosen, config, courses: as for `of_grid`.
-        criterion: the column by which points are compared; empty if it is unknown.
+    Arguments are those of `of_grid`. `criterion` is the column by which points are compared, empty
+    if it is unknown.
     """
     courses = _courses(scores) if courses is None else courses
     unseen = without_effect(courses)
