@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tff_pcdd.errors import shown
@@ -33,6 +34,24 @@ def name_of(value: Any) -> str:
     """
     text = str(value)
     return shown(text, _NAME) if text.strip() else repr(text)
+
+
+def in_natural_order(names: Iterable[str]) -> list[str]:
+    """Names in alphabetical order, but those that differ in a whole number by that number.
+
+    Example:
+        >>> in_natural_order(["ward 10", "ward 2", "10", "2", "ward"])
+        ['2', '10', 'ward', 'ward 2', 'ward 10']
+    """
+
+    def place(name: str) -> tuple[list[Any], str]:
+        # Texts and numbers take turns; a number may have too many digits for `int`.
+        parts: list[Any] = re.split("([0-9]+)", name)
+        digits = [part.lstrip("0") for part in parts[1::2]]
+        parts[1::2] = [(len(number), number) for number in digits]
+        return parts, name
+
+    return sorted(names, key=place)
 
 
 def one_line(text: str) -> str:

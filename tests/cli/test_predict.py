@@ -113,6 +113,15 @@ def test_answers_are_those_of_the_run_in_the_order_of_the_rows(predict, exported
     ]
 
 
+def test_accuracies_of_sites_are_in_the_order_of_their_numbers(predict, tmp_path):
+    table = patients().iloc[:60]
+    table["hospital"] = np.repeat(["ward 10", "10", "ward 2", "2", "ward 9", "9"], 10)
+    table.to_csv(tmp_path / "numbers.csv", index=False)
+    out, _ = predict(tmp_path / "numbers.csv", *COLUMNS)
+    sites = [line.partition(": ")[0] for line in out[1:-1]]
+    assert sites == ["2", "9", "10", "ward 2", "ward 9", "ward 10"]
+
+
 @pytest.mark.parametrize("name", ["St. Mary", "st-mary", "personal-st-mary"])
 def test_a_personal_model_answers_by_the_id_of_its_client(name, predict, exported):
     flags = (f"--model_name={name}", "--label_column=diagnosis")

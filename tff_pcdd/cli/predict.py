@@ -262,7 +262,7 @@ def _accuracies(
     groups = [("", known)] * bool(labels)
     groups += [
         (f"{text.name_of(site) if site else 'no site'}: ", by_site[site])
-        for site in sorted(by_site)
+        for site in text.in_natural_order(by_site)
     ]
     for title, chosen in groups:
         found = []
