@@ -122,6 +122,17 @@ def test_fedavg_is_not_taken_if_another_method_is_ahead_of_it_for_certain():
     )
 
 
+def test_two_methods_are_compared_once(monkeypatch):
+    """Of 12 methods, 66 pairs; the best is set beside FedAvg and central once more."""
+    compared = []
+    monkeypatch.setattr(answers, "gain", lambda *given: compared.append(given) or gain(*given))
+    values = {f"method{i:02}": [50.0 + i, 51.0 + i] for i in range(10)}
+    values |= {"fedavg": [70.0, 71.0], "ccvr": [60.0, 62.0], "central": [80.0, 80.0]}
+    [answer] = answers.read(made(values), [])
+    assert answer.choices[0].best == "fedavg"
+    assert len(compared) == 66 + 2
+
+
 @pytest.mark.parametrize(("methods", "seeds"), [(3, 3), (10, 5)])
 def test_of_equal_methods_none_seems_better_but_in_a_twentieth_of_studies(methods, seeds):
     """The largest of many differences is large by chance, so it is not judged alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -569,11 +570,12 @@ def _behind(
     Multiple Comparisons: Theory and Methods; J. C. Hsu; Chapman & Hall, 1996 (multiple comparisons
     with the best; here of paired differences, with Bonferroni's inequality).
     """
-    return {
-        method
-        for method in methods
-        if any(is_ahead(over(other, method), sample) for other in methods if other != method)
-    }
+    behind = set()
+    for first, second in itertools.combinations(methods, 2):
+        found = over(first, second)
+        if found is not None and found.is_more_than(sample):
+            behind.add(second if found.mean > 0 else first)
+    return behind
 
 
 def _complete(results: Results, values: Mapping[str, _BySeed]) -> dict[str, list[float]]:
