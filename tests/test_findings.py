@@ -13,7 +13,7 @@ from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.history import History
 from tff_pcdd.findings import Change, Evidence, Finding
 from tff_pcdd.findings.advice import Advice
-from tff_pcdd.training.clients_table import Site
+from tff_pcdd.training.clients_table import ClientResult
 
 SETTINGS = {"algorithm": "fedavg", "rounds": 30, "client_learning_rate": 0.01, "local_epochs": 5}
 
@@ -49,7 +49,7 @@ def clients(*rows):
             "over_global": None if ga is None or after is None else after - ga,
             "over_local": None,
         }
-        found.append(Site(f"site {number}", 100, test, values))
+        found.append(ClientResult(f"site {number}", 100, test, values))
     return found
 
 

@@ -10,13 +10,13 @@ from scipy import stats
 from tests.report.directories import make_run
 from tff_pcdd import findings
 from tff_pcdd.findings import Change, Finding
-from tff_pcdd.report import site_table
+from tff_pcdd.report import client_tables
 from tff_pcdd.results import answers, by_client, evidence
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.training import summary as summaries
-from tff_pcdd.training.clients_table import Site
+from tff_pcdd.training.clients_table import ClientResult
 
 GA = {
     "fedavg": (70.0, 71.0, 72.0),
@@ -377,7 +377,7 @@ def test_methods_are_ordered_by_ga_and_baselines_come_last():
 
 def site(name, method, seed, pa, over_local=None, test=100):
     values = {"pa": pa, "over_local": over_local, "ga": pa, "over_global": 0.0, "pa_before": pa}
-    return Site(name, 50, test, values, run=("P", method, seed))
+    return ClientResult(name, 50, test, values, run=("P", method, seed))
 
 
 def test_clients_gain_and_lose():
@@ -412,7 +412,7 @@ def test_clients_gain_and_lose():
         "With fedgela (PA after), 1 of 5 clients gains over training alone by more than chance; "
         "1 loses: south (−20.0)."
     )
-    [line] = answers.of_sites([answer])
+    [line] = answers.of_clients([answer])
     assert line.what.startswith("1 of 2 methods lose to training alone at some client")
     assert line.next == "Next: keep the model of --algorithm=local at these clients, or take ccvr."
 
@@ -466,7 +466,7 @@ def test_without_training_alone_clients_are_compared_with_fedavg():
     [answer] = answers.read(results(), clients)
     assert answer.sites.over == "fedavg"
     assert answer.sites.gains == {"fedgela": {"north": (30.0, True)}}
-    assert [*answers.of_sites([answer])] == []
+    assert [*answers.of_clients([answer])] == []
     [answer] = answers.read(results(), clients[1:])
     assert answer.sites is None
 
@@ -562,7 +562,7 @@ def test_the_table_of_clients_reads_them_as_often_whatever_their_number():
         for seed in "10"
         for k in range(50)
     ]
-    found = site_table.of_comparison(Clients(clients), ["fedgela"])
+    found = client_tables.of_comparison(Clients(clients), ["fedgela"])
     # The run with seed 0 has the fewest.
     assert [row.cells[0][1] for row in found.rows] == [10 + k for k in range(50)]
     assert Clients.read <= 3
@@ -597,7 +597,7 @@ def test_long_names_that_differ_at_their_end_are_different_clients(tmp_path):
     [answer] = answers.read(results(), clients)
     assert answer.sites.lost("fedgela") == [(-30.0, names[1])]
     assert "1 of 2 clients gains" in dict(answer.sentences())["Clients."]
-    table = site_table.of_comparison(clients, ["fedgela"])
+    table = client_tables.of_comparison(clients, ["fedgela"])
     assert [row.cells[1][1] for row in table.rows] == [40.0, 100.0]
     assert max(len(row.name) for row in table.rows) < 90
 
@@ -641,7 +641,7 @@ def test_the_answer_says_that_federating_pays_with_own_classes():
         for name, own, alone, shared in (("north", 95.0, 70.0, 78.0), ("south", 85.0, 92.0, 72.0)):
             clients.append(site(name, "local", seed, alone))
             values = {"pa": 85.0, "ga": shared, "pa_before_masked": own, "over_local": 85.0 - alone}
-            clients.append(Site(name, 50, 100, values, run=("P", "ccvr", seed)))
+            clients.append(ClientResult(name, 50, 100, values, run=("P", "ccvr", seed)))
     [answer] = answers.read(alone_and(pa=pa, masked=masked, **PAYS), clients)
     said = dict(answer.sentences())
     # GA is 75 ± 1, 27 ± 6.205 / √3 over 48. On the clients' own samples, the shared model has 75,
@@ -659,7 +659,7 @@ def test_the_answer_says_that_federating_pays_with_own_classes():
         "than chance; none loses."
     )
     # By PA, 85 - 70 and 85 - 92.
-    shown = site_table.heat_map(answer.sites, ["ccvr", "local"], answer.recommended_sites)
+    shown = client_tables.heat_map(answer.sites, ["ccvr", "local"], answer.recommended_gains)
     assert shown.columns == [shown.first, "ccvr"] == ["ccvr, PA before, own classes", "ccvr"]
     gains = {name: [cell[0] for cell in cells] for name, _, cells in shown.rows}
     assert gains == {"south": ["−7.0", "−7.0"], "north": ["+25.0", "+15.0"]}
@@ -709,7 +709,7 @@ def test_clients_are_those_of_the_recommended_models():
             clients.append(site("south", method, seed, 60.0, None if over is None else 0.0))
     [answer] = answers.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), clients)
     assert answer.federating.recommended == ("fedavg", "pa_final")
-    assert answer.recommended_sites is None
+    assert answer.recommended_gains is None
     assert dict(answer.sentences())["Clients."] == (
         "With fedavg (PA after), none of 2 clients gains over training alone by more than chance; "
         "1 loses: north (−30.0)."

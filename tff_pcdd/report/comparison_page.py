@@ -13,11 +13,11 @@ from tff_pcdd.findings import Finding
 from tff_pcdd.report import (
     cards,
     charts,
+    client_tables,
     matrices,
     method_tables,
     pages,
     settings_table,
-    site_table,
     terms,
 )
 from tff_pcdd.results import answers, by_client, compared, comparison
@@ -46,15 +46,15 @@ class Part:
     """
 
     name: str
-    accuracies: site_table.Table
-    further: site_table.Table | None
+    accuracies: client_tables.Table
+    further: client_tables.Table | None
     curves: Sequence[charts.Chart]
     holdings: matrices.Grid | None
     holdings_of: str
-    clients: site_table.Table | None
-    gains: site_table.HeatMap | None
+    clients: client_tables.Table | None
+    gains: client_tables.HeatMap | None
     averaged: bool
-    costs: site_table.Table
+    costs: client_tables.Table
 
 
 def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _part(name: str, directory: Directory, found: Compared) -> Part:
     answer = next((answer for answer in found.answers if answer.partition == name), None)
     gains = None
     if answer is not None and answer.sites:
-        gains = site_table.heat_map(answer.sites, methods, answer.recommended_sites)
+        gains = client_tables.heat_map(answer.sites, methods, answer.recommended_gains)
     own = [site for site in found.clients if site.run[0] == name]
     runs = [pair for pair in found.settings if pair[0].partition == name]
     return Part(
@@ -170,7 +170,7 @@ def _part(name: str, directory: Directory, found: Compared) -> Part:
         method_tables.further(on_partition),
         method_tables.curves(on_partition),
         *_holdings(directory, runs),
-        site_table.of_comparison(own, methods) if own else None,
+        client_tables.of_comparison(own, methods) if own else None,
         gains,
         len({site.run[2] for site in own}) > 1 and not by_client.several_seeds(own),
         method_tables.costs(on_partition),

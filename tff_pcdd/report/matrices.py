@@ -11,7 +11,7 @@ import numpy as np
 from tff_pcdd import text
 from tff_pcdd.report import shades
 from tff_pcdd.results import confusion
-from tff_pcdd.results.by_client import Sites
+from tff_pcdd.results.by_client import RunClients
 from tff_pcdd.results.confusion import Confusion, Mistake
 
 # Larger ones are drawn as pictures, without numbers.
@@ -81,7 +81,7 @@ class Matrix:
     samples: int
 
 
-def who_holds_what(sites: Sites) -> Grid:
+def who_holds_what(sites: RunClients) -> Grid:
     """Training samples by client and class."""
     counts, names = sites.counts, [text.name_of(site.name) for site in sites.sites]
     note = ""
@@ -123,7 +123,7 @@ def _grid(
     return Grid((), columns, shades.picture(levels), width * wide, height * tall, labels, note)
 
 
-def matrices(found: Confusion, sites: Sites | None) -> tuple[list[Matrix], str]:
+def matrices(found: Confusion, sites: RunClients | None) -> tuple[list[Matrix], str]:
     """The confusion matrices of the global model and of the clients, and what was left out."""
     shown = []
     if found.of_global is not None:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from tff_pcdd import measures, tables, text
 from tff_pcdd.report import charts
-from tff_pcdd.report.site_table import Column, Row, Table
+from tff_pcdd.report.client_tables import Column, Row, Table
 from tff_pcdd.results import answers, by_client
-from tff_pcdd.results.by_client import Site
+from tff_pcdd.results.by_client import ClientResult
 from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.tables import BASELINE
 from tff_pcdd.training import colors
@@ -22,7 +22,7 @@ _WITHOUT_NOTE = (
 )
 
 
-def accuracies(results: Results, clients: Sequence[Site]) -> Table:
+def accuracies(results: Results, clients: Sequence[ClientResult]) -> Table:
     """The accuracies of each method, and what it gains over training alone.
 
     Args:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tff_pcdd import text
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.report import matrices, pages, run_page
-from tff_pcdd.results.by_client import Sites
+from tff_pcdd.results.by_client import RunClients
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.training.clients_table import Site
+from tff_pcdd.training.clients_table import ClientResult
 
 if TYPE_CHECKING:
     from tff_pcdd.data import Federation
@@ -35,11 +35,11 @@ def federation(shown: Federation) -> str:
     counts = shown.class_counts()
     sizes = zip(counts.sum(axis=1), shown.test_class_counts().sum(axis=1), strict=True)
     sites = [
-        Site(str(name), int(train), int(test), {})
+        ClientResult(str(name), int(train), int(test), {})
         for name, (train, test) in zip(shown.client_ids, sizes, strict=True)
     ]
     grid = matrices.who_holds_what(
-        Sites(sites, [text.name_of(name) for name in shown.class_names], counts)
+        RunClients(sites, [text.name_of(name) for name in shown.class_names], counts)
     )
     height = grid.picture_height or _ROW * len(grid.rows)
     return _frame(repr(shown), {"holdings": grid}, min(_RUN, _ABOVE + height))

@@ -12,9 +12,9 @@ from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.federated.local_work import LocalWork
 from tff_pcdd.findings import Evidence, Finding
-from tff_pcdd.report import cards, charts, matrices, settings_table, site_table, terms
+from tff_pcdd.report import cards, charts, client_tables, matrices, settings_table, terms
 from tff_pcdd.results import by_client, confusion, evidence
-from tff_pcdd.results.by_client import Sites
+from tff_pcdd.results.by_client import RunClients
 from tff_pcdd.results.reading import Directory, numbers
 from tff_pcdd.settings import describe
 from tff_pcdd.text import name_of
@@ -68,10 +68,10 @@ def content(directory: Directory) -> dict[str, Any]:
         "holdings": matrices.who_holds_what(held) if held and held.classes else None,
         "curves": _curves(history, held),
         "group_sizes": evidence.group_sizes(held, found) if {*measures.GROUPS} & {*summary} else "",
-        "recalls": _recalls(held, answered)[: site_table.MOST],
+        "recalls": _recalls(held, answered)[: client_tables.MOST],
         "has_global": answered.of_global is not None,
         "command": settings_table.command(settings),
-        "sites": site_table.of_run(held) if held else None,
+        "sites": client_tables.of_run(held) if held else None,
         "matrices": shown,
         "matrices_note": left_out,
         "costs": _costs(summary, history),
@@ -111,7 +111,10 @@ def _summary(directory: Directory) -> Mapping[str, Any]:
 
 
 def _sentence(
-    settings: Mapping[str, Any], summary: Mapping[str, Any], history: History, held: Sites | None
+    settings: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    history: History,
+    held: RunClients | None,
 ) -> str:
     """What was run, in one sentence."""
     computed = summary.get("rounds") or (history[-1]["round"] if len(history) else 0)
@@ -141,7 +144,7 @@ def _sentence(
     return "".join(parts) + f" (seed {name_of(settings.get('seed', '?'))})."
 
 
-def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, str, str]]:
+def _figures(summary: Mapping[str, Any], held: RunClients | None) -> list[tuple[str, str, str]]:
     """The most important numbers: name, value, explanation."""
     shown = [*map(measures.of, _FIGURES)]
     if held is not None and by_client.without_global_model(held.sites):
@@ -191,7 +194,7 @@ def _heads(names: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if measures.is_head(name)]
 
 
-def _curves(history: History, held: Sites | None) -> list[charts.Chart]:
+def _curves(history: History, held: RunClients | None) -> list[charts.Chart]:
     drawn = [measures.of(name) for name in _CURVES]
     if held and by_client.without_global_model(held.sites):
         drawn = [measures.without_global_model(measure) for measure in drawn]
@@ -252,7 +255,7 @@ class ClassRecall(NamedTuple):
     recall: float | None
 
 
-def _recalls(held: Sites | None, answered: Evidence) -> list[ClassRecall]:
+def _recalls(held: RunClients | None, answered: Evidence) -> list[ClassRecall]:
     """The classes, that with the most training samples first, as the global model knows them.
 
     Without a global model, the answers of all personal models are counted together.

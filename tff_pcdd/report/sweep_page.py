@@ -17,7 +17,7 @@ from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import pages, settings_table, terms
-from tff_pcdd.report.site_table import Column, Row, Table
+from tff_pcdd.report.client_tables import Column, Row, Table
 from tff_pcdd.results import answers, by_client, compared, comparison, grid_points
 from tff_pcdd.results.answers import Recommended
 from tff_pcdd.results.compared import Compared

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from tff_pcdd import findings, measures, tables, text
 from tff_pcdd.findings import Finding
 from tff_pcdd.methods import registry
-from tff_pcdd.results import by_client, federating, site_gains
-from tff_pcdd.results.by_client import Site, of_method, paired
+from tff_pcdd.results import by_client, client_gains, federating
+from tff_pcdd.results.by_client import ClientResult, of_method, paired
+from tff_pcdd.results.client_gains import ClientGains
 from tff_pcdd.results.federating import Federating
 from tff_pcdd.results.gains import Gain, gain, is_ahead, units
 from tff_pcdd.results.runs import ALONE, Results
-from tff_pcdd.results.site_gains import SiteGains
 from tff_pcdd.tables import BASELINE
 
 # What is compared: the value, what it is good for, and what the best is set beside.
@@ -250,7 +250,7 @@ class Answer:
 
     partition: str
     choices: Sequence[Choice]
-    sites: SiteGains | None = None
+    sites: ClientGains | None = None
     federating: Federating | None = None
 
     @property
@@ -300,7 +300,7 @@ class Answer:
         """Who gains and who loses with the recommended models; nothing if it is unknown."""
         if self.sites is None or not self.sites.gains:
             return []
-        sites = self.recommended_sites or self.sites
+        sites = self.recommended_gains or self.sites
         taken = [each.method for each in self.recommended if each.is_personal]
         personal = [each.best for each in self.choices if each.key == "pa_final"]
         order = [*taken, *personal, *sites.gains]
@@ -318,7 +318,7 @@ class Answer:
         return lines
 
     @property
-    def recommended_sites(self) -> SiteGains | None:
+    def recommended_gains(self) -> ClientGains | None:
         """What the recommended models gain at each client, unless `sites` has it, or unknown."""
         pays = self.federating
         if pays is None or pays.recommended != (pays.method, pays.key):
@@ -395,7 +395,7 @@ def ordered(results: Results) -> list[str]:
 
 
 def read(
-    results: Results, clients: Sequence[Site], tuned_with: Collection[int] = ()
+    results: Results, clients: Sequence[ClientResult], tuned_with: Collection[int] = ()
 ) -> list[Answer]:
     """The answer on each partition; before them that over all, if there are several.
 
@@ -412,7 +412,7 @@ def read(
             for each in choices
         ]
         pays = _federating(results.of(partition=partition), choices, own)
-        found.append(Answer(partition, choices, site_gains.read(own), pays))
+        found.append(Answer(partition, choices, client_gains.read(own), pays))
     if len(partitions) > 1:
         choices = _choices(results, tuned_with)
         found.insert(0, Answer("", choices, federating=_federating(results, choices, ())))
@@ -420,7 +420,7 @@ def read(
 
 
 def _federating(
-    results: Results, choices: Sequence[Choice], clients: Sequence[Site]
+    results: Results, choices: Sequence[Choice], clients: Sequence[ClientResult]
 ) -> Federating | None:
     """Whether federating pays on one partition, or over several."""
     methods = federated(results.methods)
@@ -430,7 +430,7 @@ def _federating(
     return federating.read(results, methods, personal, shared, clients, sample)
 
 
-def _of_a_sample(clients: Sequence[Site]) -> dict[str, float]:
+def _of_a_sample(clients: Sequence[ClientResult]) -> dict[str, float]:
     """The most points that one test sample changes, by the accuracy; empty if unknown."""
     runs = tables.grouped((site.run, site.test) for site in clients if site.test).values()
     if not runs:
@@ -442,7 +442,7 @@ def _of_a_sample(clients: Sequence[Site]) -> dict[str, float]:
     }
 
 
-def _of_few(choice: Choice, clients: Sequence[Site]) -> str:
+def _of_few(choice: Choice, clients: Sequence[ClientResult]) -> str:
     """Says if the gain of the best method in PA comes from clients with few test samples."""
     samples = by_client.tested(clients)
     few = {name for name, number in samples.items() if number < findings.LEAST_SAMPLES}
@@ -599,7 +599,7 @@ def _is_full(accuracy: float, sample: float) -> bool:
     return room < sample or tables.is_equal(room, sample)
 
 
-def of_sites(given: Sequence[Answer]) -> Iterator[Finding]:
+def of_clients(given: Sequence[Answer]) -> Iterator[Finding]:
     """A line for each partition about the clients at which methods lose to training alone."""
     for answer in given:
         if answer.sites is not None and answer.sites.over == ALONE:
@@ -607,7 +607,7 @@ def of_sites(given: Sequence[Answer]) -> Iterator[Finding]:
             yield from _losers(answer.sites, where)
 
 
-def _losers(sites: SiteGains, where: str) -> Iterator[Finding]:
+def _losers(sites: ClientGains, where: str) -> Iterator[Finding]:
     tried = federated(sites.gains)
     losers = {method: lost for method in tried if (lost := sites.lost(method))}
     if losers:

@@ -14,7 +14,7 @@ from tff_pcdd import tables
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.tables import grouped
 from tff_pcdd.text import name_of
-from tff_pcdd.training.clients_table import Site, fixed, parse
+from tff_pcdd.training.clients_table import ClientResult, fixed, parse
 from tff_pcdd.training.file_names import CLIENTS, CONFIG
 
 _TRAIN = "train_"
@@ -22,7 +22,7 @@ _RUN = ("partition", "algorithm", "seed")
 
 
 @dataclasses.dataclass(frozen=True)
-class Sites:
+class RunClients:
     """The clients of a federation, in its order.
 
     Attributes:
@@ -31,7 +31,7 @@ class Sites:
         counts: training samples by client and class, [K, C].
     """
 
-    sites: Sequence[Site]
+    sites: Sequence[ClientResult]
     classes: Sequence[str]
     counts: np.ndarray
 
@@ -40,7 +40,7 @@ class Sites:
         return int((self.counts[index] > 0).sum())
 
 
-def read(directory: Directory) -> Sites:
+def read(directory: Directory) -> RunClients:
     """Reads the clients of a run; errors as of `Directory`."""
     header, rows = directory.table(CLIENTS)
     with directory.checked(CLIENTS):
@@ -50,11 +50,11 @@ def read(directory: Directory) -> Sites:
         classes = [*itertools.takewhile(lambda name: name.startswith(_TRAIN), of_classes)]
         sites, counts = [], []
         for row in rows:
-            sites.append(Site.of(parse(dict(zip(columns, row, strict=False)))))
+            sites.append(ClientResult.of(parse(dict(zip(columns, row, strict=False)))))
             held = row[len(columns) : len(columns) + len(classes)]
             counts.append([tables.read_count(cell) for cell in held])
     names = [name_of(name.removeprefix(_TRAIN)) for name in classes]
-    return Sites(sites, names, np.array(counts, np.int64).reshape(len(rows), len(classes)))
+    return RunClients(sites, names, np.array(counts, np.int64).reshape(len(rows), len(classes)))
 
 
 def held_out(run: Path) -> int:
@@ -70,19 +70,22 @@ def held_out(run: Path) -> int:
     return sum(round(site.train * share / (1 - share)) for site in found.sites)
 
 
-def read_all(directory: Directory) -> list[Site]:
+def read_all(directory: Directory) -> list[ClientResult]:
     """Reads the clients of all runs of a comparison; errors as of `Directory`."""
     every = directory.rows(CLIENTS)
     with directory.checked(CLIENTS):
-        return [Site.of(parse(each), tuple(name_of(each[key]) for key in _RUN)) for each in every]
+        return [
+            ClientResult.of(parse(each), tuple(name_of(each[key]) for key in _RUN))
+            for each in every
+        ]
 
 
-def without_global_model(sites: Sequence[Site]) -> bool:
+def without_global_model(sites: Sequence[ClientResult]) -> bool:
     """Whether the method has no global model, so that no client has an accuracy of it."""
     return bool(sites) and all(site.values["ga"] is None for site in sites)
 
 
-def tested(sites: Iterable[Site]) -> dict[str, int]:
+def tested(sites: Iterable[ClientResult]) -> dict[str, int]:
     """The number of test samples in the run that has the fewest, by the name of the client."""
     found: dict[str, int] = {}
     for site in sites:
@@ -94,7 +97,7 @@ def tested(sites: Iterable[Site]) -> dict[str, int]:
 ByPlace = dict[tuple[str, str], float]
 
 
-def of_method(sites: Iterable[Site], method: str, column: str) -> ByPlace:
+def of_method(sites: Iterable[ClientResult], method: str, column: str) -> ByPlace:
     """The values of a column in the runs of a method on one partition, where they are defined."""
     return {
         (site.name, site.run[2]): value
@@ -108,20 +111,20 @@ def paired(own: ByPlace, others: ByPlace) -> dict[str, list[tuple[float, float]]
     return grouped((place[0], (own[place], others[place])) for place in own if place in others)
 
 
-def lowest_pa(sites: Iterable[Site]) -> float | None:
+def lowest_pa(sites: Iterable[ClientResult]) -> float | None:
     """The lowest PA of the clients of a run, averaged over the runs; None where not defined."""
     values = grouped((site.run, pa) for site in sites if (pa := site.values["pa"]) is not None)
     return tables.mean([min(found) for found in values.values()])
 
 
-def several_seeds(sites: Iterable[Site]) -> int:
+def several_seeds(sites: Iterable[ClientResult]) -> int:
     """Of how many seeds the clients are; 0 if runs with other seeds have the same ones."""
     names = grouped((site.run[2], site.name) for site in sites)
     every = {name for found in names.values() for name in found}
     return len(names) if any(len({*found}) < len(every) for found in names.values()) else 0
 
 
-def mean_pa(sites: Iterable[Site]) -> dict[str, float]:
+def mean_pa(sites: Iterable[ClientResult]) -> dict[str, float]:
     """PA averaged over the runs, by the name of the client; only where it is defined."""
     values = grouped((site.name, pa) for site in sites if (pa := site.values["pa"]) is not None)
     return {name: statistics.fmean(found) for name, found in values.items()}

@@ -12,7 +12,7 @@ from tff_pcdd import findings, measures, tables, text
 from tff_pcdd.findings import Change, Finding
 from tff_pcdd.results import answers, by_client, comparison
 from tff_pcdd.results.answers import Answer, Tuning
-from tff_pcdd.results.by_client import Site
+from tff_pcdd.results.by_client import ClientResult
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.text import name_of
@@ -35,7 +35,7 @@ class Compared(NamedTuple):
 
     results: Results
     settings: Sequence[tuple[Result, Mapping[str, Any]]]
-    clients: Sequence[Site]
+    clients: Sequence[ClientResult]
     answers: Sequence[Answer]
     findings: Sequence[Finding]
 
@@ -66,7 +66,7 @@ def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
         answered = [each for each in answered if each.partition not in {"", *changed}]
     found = [
         *_missing(directory, results),
-        *answers.of_sites(answered),
+        *answers.of_clients(answered),
         *([] if changed else answers.of_re_trained(results)),
         *answers.of_runs(results),
     ]

@@ -10,7 +10,7 @@ from typing import Any
 from tff_pcdd import data, findings, text
 from tff_pcdd.findings import Evidence, Finding
 from tff_pcdd.results import by_client, confusion
-from tff_pcdd.results.by_client import Sites
+from tff_pcdd.results.by_client import RunClients
 from tff_pcdd.results.confusion import Confusion
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.training.file_names import CLIENTS, CONFIG, CONFUSION, METRICS
@@ -21,14 +21,14 @@ _logger = logging.getLogger(__name__)
 _FEW_SAMPLES = 100
 
 
-def files_of(directory: Directory) -> tuple[Sites | None, Confusion | None]:
+def files_of(directory: Directory) -> tuple[RunClients | None, Confusion | None]:
     """What clients hold and what models answer; what is missing or damaged is noted there."""
     held = directory.attempt(CLIENTS, by_client.read, directory)
     number = len(held.sites) if held else None
     return held, directory.attempt(CONFUSION, confusion.read, directory, number)
 
 
-def of_run(folder: Path) -> tuple[Sites | None, Confusion | None]:
+def of_run(folder: Path) -> tuple[RunClients | None, Confusion | None]:
     """As `files_of`, of the run in a directory; warns of what is damaged."""
     directory = Directory(folder, compared=False)
     found = files_of(directory)
@@ -42,7 +42,7 @@ def read(directory: Directory) -> Evidence:
     return of(*files_of(directory))
 
 
-def of(held: Sites | None, found: Confusion | None) -> Evidence:
+def of(held: RunClients | None, found: Confusion | None) -> Evidence:
     """The evidence in what was read; None for what could not be read."""
     clients = held.sites if held else ()
     if found is None:
@@ -50,7 +50,7 @@ def of(held: Sites | None, found: Confusion | None) -> Evidence:
     return Evidence(found.classes, found.of_global, found.of_clients, clients)
 
 
-def group_sizes(held: Sites | None, answered: Confusion | None) -> str:
+def group_sizes(held: RunClients | None, answered: Confusion | None) -> str:
     """What GA on the many, medium and few classes is measured on, in words; empty if unknown."""
     found = None if answered is None else answered.of_global
     if held is None or found is None or not len(found) == len(held.classes) > 0:

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from tff_pcdd import measures, tables
 from tff_pcdd.results import by_client
-from tff_pcdd.results.by_client import Site, of_method, paired
+from tff_pcdd.results.by_client import ClientResult, of_method, paired
+from tff_pcdd.results.client_gains import ClientGains, of_pairs
 from tff_pcdd.results.gains import Gain, gain, is_ahead, units
 from tff_pcdd.results.runs import ALONE, Results
-from tff_pcdd.results.site_gains import SiteGains, of_pairs
 from tff_pcdd.tables import BASELINE, grouped
 
 # The accuracies of the models that a client may use, with their columns in clients.csv.
@@ -55,7 +55,7 @@ class Federating:
     baseline_over: Gain | None
     surest: tuple[str, str] | None = None
     sample: float = 0.0
-    sites: SiteGains | None = None
+    sites: ClientGains | None = None
     shared: str = ""
     shared_values: Sequence[float] = ()
     shared_over: Gain | None = None
@@ -122,7 +122,7 @@ def read(
     methods: Sequence[str],
     personal: str,
     shared: str,
-    clients: Sequence[Site],
+    clients: Sequence[ClientResult],
     sample: float,
 ) -> Federating | None:
     """Whether federating pays; None if no client has trained alone.
@@ -199,16 +199,16 @@ def _by_seed(results: Results, place: tuple[str, str]) -> list[Mapping[str, floa
     return [own.of(partition=name).by_seed(key) for name in results.partitions]
 
 
-def _at_clients(clients: Sequence[Site], method: str, key: str) -> SiteGains | None:
+def _at_clients(clients: Sequence[ClientResult], method: str, key: str) -> ClientGains | None:
     """What a method's models gain over training alone at each client, by one of `PERSONAL`."""
     own, alone = of_method(clients, method, PERSONAL[key]), of_method(clients, ALONE, "pa")
     samples, pairs = by_client.tested(clients), paired(own, alone)
     gains = {name: of_pairs(found, samples[name]) for name, found in pairs.items()}
     seeds = by_client.several_seeds(clients)
-    return SiteGains(ALONE, {method: gains}, [*gains], samples, key, seeds) if gains else None
+    return ClientGains(ALONE, {method: gains}, [*gains], samples, key, seeds) if gains else None
 
 
-def _shared_at_clients(clients: Sequence[Site], method: str, among: int) -> Gain | None:
+def _shared_at_clients(clients: Sequence[ClientResult], method: str, among: int) -> Gain | None:
     """What the shared model gains over training alone on the clients' own samples, by seed."""
     own, alone = of_method(clients, method, "ga"), of_method(clients, ALONE, "pa")
     by_seed = grouped((place[1], own[place] - alone[place]) for place in own if place in alone)

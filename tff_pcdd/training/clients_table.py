@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Site:
+class ClientResult:
     """One client.
 
     Attributes:
@@ -53,13 +53,13 @@ class Site:
     warning: str = ""
     run: tuple[str, ...] = ()
 
-    def of_seed(self) -> Site:
+    def of_seed(self) -> ClientResult:
         """The client with its seed in its name, where another seed has another client."""
         name = f"client {self.name}" if self.name.isdecimal() else self.name
         return dataclasses.replace(self, name=f"{name}, seed {self.run[2]}")
 
     @classmethod
-    def of(cls, row: Mapping[str, Any], run: tuple[str, ...] = ()) -> Site:
+    def of(cls, row: Mapping[str, Any], run: tuple[str, ...] = ()) -> ClientResult:
         """The client of a row."""
         values = {name: row[name] for name in measures.CLIENTS}
         warning = " ".join(row["warning"].split())

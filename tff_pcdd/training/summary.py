@@ -156,7 +156,9 @@ def find(
     directory: Path, settings: Mapping[str, Any], summary: Mapping[str, Any], history: History
 ) -> list[dict[str, Any]]:
     """The findings of a run, as in summary.json; its files of the models' answers are there."""
-    clients = [clients_table.Site.of(row) for row in clients_table.read(directory / CLIENTS)]
+    clients = [
+        clients_table.ClientResult.of(row) for row in clients_table.read(directory / CLIENTS)
+    ]
     # NumPy would not name a file that the disk does not return.
     content = files.read_bytes(directory / CONFUSION, 2**31)
     with np.load(io.BytesIO(content)) as arrays:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from tff_pcdd import findings, measures, text
 from tff_pcdd.results import by_client
-from tff_pcdd.results.by_client import Site, of_method, paired
+from tff_pcdd.results.by_client import ClientResult, of_method, paired
 from tff_pcdd.results.runs import ALONE
 from tff_pcdd.tables import BASELINE, grouped
 
 
-class SiteGain(NamedTuple):
+class ClientGain(NamedTuple):
     """What a method gains at a client, averaged over seeds.
 
     Attributes:
@@ -28,7 +28,7 @@ class SiteGain(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class SiteGains:
+class ClientGains:
     """What methods gain at each client over another method.
 
     Attributes:
@@ -41,7 +41,7 @@ class SiteGains:
     """
 
     over: str
-    gains: Mapping[str, Mapping[str, SiteGain]]
+    gains: Mapping[str, Mapping[str, ClientGain]]
     sites: Sequence[str]
     samples: Mapping[str, int]
     key: str = "pa_final"
@@ -74,7 +74,7 @@ class SiteGains:
         return f"{models}, {won} of {clients} {gain_or_gains} over {compared}; {loss}{names}."
 
 
-def read(clients: Sequence[Site]) -> SiteGains | None:
+def read(clients: Sequence[ClientResult]) -> ClientGains | None:
     """What methods gain at the clients of one partition: over training alone, or over FedAvg."""
     by_method = grouped((site.run[1], site) for site in clients)
     alone = any(site.values["over_local"] is not None for site in clients)
@@ -99,12 +99,12 @@ def read(clients: Sequence[Site]) -> SiteGains | None:
         (name for name in samples if name in names),
         key=lambda name: statistics.fmean(own[name].gain for own in gains.values() if name in own),
     )
-    return SiteGains(over, gains, order, samples, seeds=by_client.several_seeds(clients))
+    return ClientGains(over, gains, order, samples, seeds=by_client.several_seeds(clients))
 
 
-def of_pairs(pairs: Sequence[tuple[float, float]], samples: int) -> SiteGain:
+def of_pairs(pairs: Sequence[tuple[float, float]], samples: int) -> ClientGain:
     """The mean gain of a method at a client, from pairs of accuracies by seed."""
     agree = all(own > other for own, other in pairs) or all(own < other for own, other in pairs)
     own, other = (statistics.fmean(column) for column in zip(*pairs, strict=True))
     other = min(100.0, max(0.0, other))
-    return SiteGain(own - other, agree and findings.counts(own, other, samples))
+    return ClientGain(own - other, agree and findings.counts(own, other, samples))

@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from tff_pcdd import measures, tables, text
 from tff_pcdd.report import shades
 from tff_pcdd.results import by_client
-from tff_pcdd.results.by_client import Site, Sites
-from tff_pcdd.results.site_gains import SiteGains
+from tff_pcdd.results.by_client import ClientResult, RunClients
+from tff_pcdd.results.client_gains import ClientGains
 
 # The rows of a table; those with the lowest accuracy if there are more clients.
 MOST = 500
@@ -80,7 +80,7 @@ _COLUMNS = {
 }
 
 
-def of_run(found: Sites) -> Table:
+def of_run(found: RunClients) -> Table:
     """The clients of a run."""
     used = [name for name in _COLUMNS if any(site.values[name] is not None for site in found.sites)]
     columns = [
@@ -104,7 +104,7 @@ def _shown(name: str, value: float | None) -> str:
     return text.signed(value) if name.startswith("over_") else text.percent(value)
 
 
-def of_comparison(found: Sequence[Site], methods: Sequence[str]) -> Table:
+def of_comparison(found: Sequence[ClientResult], methods: Sequence[str]) -> Table:
     """The clients of the runs on one partition: PA of each method, averaged over its seeds."""
     by_method = {}
     for method in methods:
@@ -145,7 +145,7 @@ class HeatMap:
 
 
 def heat_map(
-    sites: SiteGains, methods: Sequence[str], recommended: SiteGains | None = None
+    sites: ClientGains, methods: Sequence[str], recommended: ClientGains | None = None
 ) -> HeatMap:
     """The gains of methods, in this order, at all clients; the largest losses come first.
 
