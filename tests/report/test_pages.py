@@ -516,7 +516,7 @@ def test_clients_are_averaged_over_seeds_only_where_seeds_have_the_same(tmp_path
     ):
         make_comparison(tmp_path / name, alone=True, **settings)
         found = compared.read(Directory(tmp_path / name))
-        assert len(found.answers[0].sites.sites) == count
+        assert len(found.answers[0].at_clients.clients) == count
         shown = " ".join(page(comparison_dir=tmp_path / name).texts)
         seeds = " of 2 seeds" if count == 6 else ""
         assert f" of {count} clients{seeds} differs" in shown

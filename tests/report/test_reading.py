@@ -125,9 +125,18 @@ def test_clients(tmp_path):
     row = ["north", 12, 4, *values, "few samples", 12, 0, 80, ""]
     write_csv(tmp_path / "clients.csv", header, [row])
     found = by_client.read(Directory(tmp_path))
-    (site,) = found.sites
-    assert (site.name, site.train, site.test, site.warning) == ("north", 12, 4, "few samples")
-    assert (site.values["ga"], site.values["pa"], site.values["over_local"]) == (60.0, 80.0, None)
+    (client,) = found.clients
+    assert (client.name, client.train, client.test, client.warning) == (
+        "north",
+        12,
+        4,
+        "few samples",
+    )
+    assert (client.values["ga"], client.values["pa"], client.values["over_local"]) == (
+        60.0,
+        80.0,
+        None,
+    )
     assert found.classes == ["cat", "dog"]
     assert found.counts.tolist() == [[12, 0]]
     assert found.held(0) == 1
@@ -139,7 +148,7 @@ def test_classes_named_like_columns(tmp_path):
     make_run(tmp_path, classes=classes)
     found = by_client.read(Directory(tmp_path))
     assert found.classes == ["samples", "train_samples", "recall_x", "''"]
-    assert [site.train for site in found.sites] == found.counts.sum(axis=1).tolist()
+    assert [client.train for client in found.clients] == found.counts.sum(axis=1).tolist()
 
 
 @pytest.mark.parametrize(

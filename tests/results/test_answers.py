@@ -207,7 +207,7 @@ def test_all_methods_with_the_best_value_are_named():
 def test_more_seeds_are_not_advised_where_nothing_can_be_gained(others, advice):
     values = {"fedavg": others, "fedgela": [100.0, 100.0]}
     clients = [
-        site(name, method, seed, 100.0, test=40)
+        client(name, method, seed, 100.0, test=40)
         for name in ("north", "south")
         for method in values
         for seed in "01"
@@ -270,7 +270,7 @@ def test_differences_without_an_interval_say_so():
 def test_the_same_single_test_sample_in_each_run_is_no_lead(key, ahead, heading, found):
     values = {"fedavg": [75.0, 77.5], "fedgela": [75.0 + ahead, 77.5 + ahead]}
     clients = [
-        site(name, method, seed, 75.0, test=40)
+        client(name, method, seed, 75.0, test=40)
         for name in ("north", "south")
         for method in values
         for seed in "01"
@@ -375,30 +375,30 @@ def test_methods_are_ordered_by_ga_and_baselines_come_last():
     ]
 
 
-def site(name, method, seed, pa, over_local=None, test=100):
+def client(name, method, seed, pa, over_local=None, test=100):
     values = {"pa": pa, "over_local": over_local, "ga": pa, "over_global": 0.0, "pa_before": pa}
     return ClientResult(name, 50, test, values, run=("P", method, seed))
 
 
 def test_clients_gain_and_lose():
     clients = [
-        site("north", "fedgela", seed, 90.0 + number, 20.0 + number)
+        client("north", "fedgela", seed, 90.0 + number, 20.0 + number)
         for number, seed in enumerate("012")
     ]
-    clients += [site("south", "fedgela", seed, 70.0, -20.0) for seed in "012"]
-    clients += [site("west", "fedgela", seed, 70.0, -1.0, test=40) for seed in "012"]
+    clients += [client("south", "fedgela", seed, 70.0, -20.0) for seed in "012"]
+    clients += [client("west", "fedgela", seed, 70.0, -1.0, test=40) for seed in "012"]
     # Seeds that disagree.
     gains = (-30.0, -40.0, 1.0)
-    clients += [site("east", "fedgela", s, 60.0, g) for s, g in zip("012", gains, strict=True)]
+    clients += [client("east", "fedgela", s, 60.0, g) for s, g in zip("012", gains, strict=True)]
     # Seeds without a gain have no sign.
     clients += [
-        site("port", "fedgela", s, 70.0, g) for s, g in zip("012", (0.0, 0.0, 45.0), strict=True)
+        client("port", "fedgela", s, 70.0, g) for s, g in zip("012", (0.0, 0.0, 45.0), strict=True)
     ]
     clients += [
-        site(name, "ccvr", "0", 80.0, 1.0) for name in ("north", "south", "west", "east", "port")
+        client(name, "ccvr", "0", 80.0, 1.0) for name in ("north", "south", "west", "east", "port")
     ]
     [answer] = answers.read(results(), clients)
-    found = answer.sites.gains["fedgela"]
+    found = answer.at_clients.gains["fedgela"]
     assert {name: each.counts for name, each in found.items()} == {
         "north": True,
         "south": True,
@@ -407,7 +407,7 @@ def test_clients_gain_and_lose():
         "port": False,
     }
     assert found["north"].gain == pytest.approx(21.0)
-    assert answer.sites.lost("fedgela") == [(-20.0, "south")]
+    assert answer.at_clients.lost("fedgela") == [(-20.0, "south")]
     assert dict(answer.sentences())["Clients."] == (
         "With fedgela (PA after), 1 of 5 clients gains over training alone by more than chance; "
         "1 loses: south (−20.0)."
@@ -434,8 +434,8 @@ def test_a_gain_that_comes_from_a_client_with_few_test_samples(tests, gains, sai
     for number, (test, gain_there) in enumerate(zip(tests, gains, strict=True)):
         for seed, off in (("0", 1.0), ("1", -1.0)):
             pa = 80.0 + gain_there + (off if number == 0 else 0.0)
-            clients.append(site(f"site {number}", "fedgela", seed, pa, test=test))
-            clients.append(site(f"site {number}", "fedavg", seed, 80.0, test=test))
+            clients.append(client(f"ward {number}", "fedgela", seed, pa, test=test))
+            clients.append(client(f"ward {number}", "fedavg", seed, 80.0, test=test))
     mean = 80.0 + sum(gains) / 4
     values = {"fedgela": mean, "fedavg": 80.0}
     found = Results(
@@ -446,14 +446,14 @@ def test_a_gain_that_comes_from_a_client_with_few_test_samples(tests, gains, sai
     [answer] = answers.read(found, clients)
     sentence = dict(answer.sentences())[answer.choices[0].heading]
     shown = (
-        "The gain over fedavg comes from site 0 (+10.0 points, 4 test samples): without clients "
+        "The gain over fedavg comes from ward 0 (+10.0 points, 4 test samples): without clients "
         f"with fewer than 5 test samples, {said}"
     )
     assert sentence.endswith(shown) if said else "comes from" not in sentence
 
 
 def test_no_client_gains():
-    clients = [site(name, "fedgela", "0", 60.0, -30.0) for name in ("north", "south")]
+    clients = [client(name, "fedgela", "0", 60.0, -30.0) for name in ("north", "south")]
     [answer] = answers.read(results(), clients)
     assert dict(answer.sentences())["Clients."] == (
         "With fedgela (PA after), none of 2 clients gains over training alone by more than chance; "
@@ -462,13 +462,13 @@ def test_no_client_gains():
 
 
 def test_without_training_alone_clients_are_compared_with_fedavg():
-    clients = [site("north", "fedavg", "0", 60.0), site("north", "fedgela", "0", 90.0)]
+    clients = [client("north", "fedavg", "0", 60.0), client("north", "fedgela", "0", 90.0)]
     [answer] = answers.read(results(), clients)
-    assert answer.sites.over == "fedavg"
-    assert answer.sites.gains == {"fedgela": {"north": (30.0, True)}}
+    assert answer.at_clients.over == "fedavg"
+    assert answer.at_clients.gains == {"fedgela": {"north": (30.0, True)}}
     assert [*answers.of_clients([answer])] == []
     [answer] = answers.read(results(), clients[1:])
-    assert answer.sites is None
+    assert answer.at_clients is None
 
 
 def test_a_re_trained_head_that_is_worse_than_fedavg():
@@ -558,7 +558,7 @@ def test_the_table_of_clients_reads_them_as_often_whatever_their_number():
             return super().__iter__()
 
     clients = [
-        site(str(k), "fedgela", seed, 70.0, test=10 + k + int(seed))
+        client(str(k), "fedgela", seed, 70.0, test=10 + k + int(seed))
         for seed in "10"
         for k in range(50)
     ]
@@ -595,7 +595,7 @@ def test_long_names_that_differ_at_their_end_are_different_clients(tmp_path):
         csv.writer(file).writerows([header, *rows])
     clients = by_client.read_all(Directory(tmp_path))
     [answer] = answers.read(results(), clients)
-    assert answer.sites.lost("fedgela") == [(-30.0, names[1])]
+    assert answer.at_clients.lost("fedgela") == [(-30.0, names[1])]
     assert "1 of 2 clients gains" in dict(answer.sentences())["Clients."]
     table = client_tables.of_comparison(clients, ["fedgela"])
     assert [row.cells[1][1] for row in table.rows] == [40.0, 100.0]
@@ -639,7 +639,7 @@ def test_the_answer_says_that_federating_pays_with_own_classes():
     clients = []
     for seed in "012":
         for name, own, alone, shared in (("north", 95.0, 70.0, 78.0), ("south", 85.0, 92.0, 72.0)):
-            clients.append(site(name, "local", seed, alone))
+            clients.append(client(name, "local", seed, alone))
             values = {"pa": 85.0, "ga": shared, "pa_before_masked": own, "over_local": 85.0 - alone}
             clients.append(ClientResult(name, 50, 100, values, run=("P", "ccvr", seed)))
     [answer] = answers.read(alone_and(pa=pa, masked=masked, **PAYS), clients)
@@ -659,7 +659,7 @@ def test_the_answer_says_that_federating_pays_with_own_classes():
         "than chance; none loses."
     )
     # By PA, 85 - 70 and 85 - 92.
-    shown = client_tables.heat_map(answer.sites, ["ccvr", "local"], answer.recommended_gains)
+    shown = client_tables.heat_map(answer.at_clients, ["ccvr", "local"], answer.recommended_gains)
     assert shown.columns == [shown.first, "ccvr"] == ["ccvr, PA before, own classes", "ccvr"]
     gains = {name: [cell[0] for cell in cells] for name, _, cells in shown.rows}
     assert gains == {"south": ["−7.0", "−7.0"], "north": ["+25.0", "+15.0"]}
@@ -705,8 +705,8 @@ def test_clients_are_those_of_the_recommended_models():
     clients = []
     for seed in "012":
         for method, over in (("local", None), ("fedavg", -30.0), ("ccvr", 30.0)):
-            clients.append(site("north", method, seed, 60.0, over))
-            clients.append(site("south", method, seed, 60.0, None if over is None else 0.0))
+            clients.append(client("north", method, seed, 60.0, over))
+            clients.append(client("south", method, seed, 60.0, None if over is None else 0.0))
     [answer] = answers.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), clients)
     assert answer.federating.recommended == ("fedavg", "pa_final")
     assert answer.recommended_gains is None

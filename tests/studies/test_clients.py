@@ -92,8 +92,8 @@ def test_tables_of_earlier_versions(tmp_path):
     (run.folder / "clients.csv").write_text(f"{header}\nnorth,5,20,80.0,,5\n")
     [row] = comparison.client_rows([run])
     assert (row["client"], row["pa"], row["ga"]) == ("north", 80.0, None)
-    [site] = by_client.read(Directory(run.folder)).sites
-    assert site.values == {name: row[name] for name in site.values}
+    [client] = by_client.read(Directory(run.folder)).clients
+    assert client.values == {name: row[name] for name in client.values}
 
 
 def test_a_run_is_no_comparison(tmp_path):

@@ -65,5 +65,5 @@ def test_no_name_is_markup(run):
 def test_names_are_read_as_they_were(run, federation):
     rows = clients_table.read(run / "clients.csv")
     assert [row["client"] for row in rows] == list(federation.client_ids)
-    sites = by_client.read(Directory(run)).sites
-    assert [site.name for site in sites] == list(federation.client_ids)
+    clients = by_client.read(Directory(run)).clients
+    assert [client.name for client in clients] == list(federation.client_ids)

@@ -82,7 +82,11 @@ _COLUMNS = {
 
 def of_run(found: RunClients) -> Table:
     """The clients of a run."""
-    used = [name for name in _COLUMNS if any(site.values[name] is not None for site in found.sites)]
+    used = [
+        name
+        for name in _COLUMNS
+        if any(client.values[name] is not None for client in found.clients)
+    ]
     columns = [
         Column("train", "training samples"),
         Column("test", "test samples"),
@@ -90,12 +94,14 @@ def of_run(found: RunClients) -> Table:
         *(_COLUMNS[name] for name in used),
     ]
     rows = []
-    for index, site in enumerate(found.sites):
-        counts = [site.train, site.test, *([found.held(index)] if found.classes else ())]
+    for index, client in enumerate(found.clients):
+        counts = [client.train, client.test, *([found.held(index)] if found.classes else ())]
         cells: list[tuple[str, float | None]] = [(text.whole(value), value) for value in counts]
-        cells += [(_shown(name, site.values[name]), site.values[name]) for name in used]
-        dots = (site.values["ga"], site.values["pa"])
-        rows.append((site.values["pa"], Row(text.name_of(site.name), cells, dots, site.warning)))
+        cells += [(_shown(name, client.values[name]), client.values[name]) for name in used]
+        dots = (client.values["ga"], client.values["pa"])
+        rows.append(
+            (client.values["pa"], Row(text.name_of(client.name), cells, dots, client.warning))
+        )
     return _table(columns, rows)
 
 
@@ -108,7 +114,7 @@ def of_comparison(found: Sequence[ClientResult], methods: Sequence[str]) -> Tabl
     """The clients of the runs on one partition: PA of each method, averaged over its seeds."""
     by_method = {}
     for method in methods:
-        own = [site for site in found if site.run[1] == method]
+        own = [client for client in found if client.run[1] == method]
         if values := by_client.mean_pa(own):
             by_method[method] = values
     columns = [Column(method, f"PA of {method}") for method in by_method]
@@ -145,14 +151,14 @@ class HeatMap:
 
 
 def heat_map(
-    sites: ClientGains, methods: Sequence[str], recommended: ClientGains | None = None
+    found: ClientGains, methods: Sequence[str], recommended: ClientGains | None = None
 ) -> HeatMap:
     """The gains of methods, in this order, at all clients; the largest losses come first.
 
     Args:
         recommended: the gains of other models, which come first.
     """
-    shown = {method: sites.gains[method] for method in methods if method in sites.gains}
+    shown = {method: found.gains[method] for method in methods if method in found.gains}
     first = ""
     if recommended is not None:
         [(method, own)] = recommended.gains.items()
@@ -160,7 +166,7 @@ def heat_map(
         shown = {first: own, **shown}
     largest = max((abs(each.gain) for own in shown.values() for each in own.values()), default=0)
     rows = []
-    for name in sites.sites[:MOST]:
+    for name in found.clients[:MOST]:
         cells: list[tuple[str, str, float] | None] = []
         for own in shown.values():
             each = own.get(name)
@@ -169,8 +175,8 @@ def heat_map(
             else:
                 color = shades.of_gain(each.gain, largest) if each.counts else "chance"
                 cells.append((text.signed(each.gain), color, each.gain))
-        rows.append((text.name_of(name), sites.samples[name], cells))
-    return HeatMap(sites.shown_over, [*shown], rows, max(0, len(sites.sites) - MOST), first)
+        rows.append((text.name_of(name), found.samples[name], cells))
+    return HeatMap(found.shown_over, [*shown], rows, max(0, len(found.clients) - MOST), first)
 
 
 def _table(columns: Sequence[Column], rows: Sequence[tuple[float | None, Row]]) -> Table:

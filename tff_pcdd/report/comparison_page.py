@@ -160,9 +160,9 @@ def _part(name: str, directory: Directory, found: Compared) -> Part:
     methods = answers.ordered(on_partition)
     answer = next((answer for answer in found.answers if answer.partition == name), None)
     gains = None
-    if answer is not None and answer.sites:
-        gains = client_tables.heat_map(answer.sites, methods, answer.recommended_gains)
-    own = [site for site in found.clients if site.run[0] == name]
+    if answer is not None and answer.at_clients:
+        gains = client_tables.heat_map(answer.at_clients, methods, answer.recommended_gains)
+    own = [client for client in found.clients if client.run[0] == name]
     runs = [pair for pair in found.settings if pair[0].partition == name]
     return Part(
         name,
@@ -172,7 +172,7 @@ def _part(name: str, directory: Directory, found: Compared) -> Part:
         *_holdings(directory, runs),
         client_tables.of_comparison(own, methods) if own else None,
         gains,
-        len({site.run[2] for site in own}) > 1 and not by_client.several_seeds(own),
+        len({client.run[2] for client in own}) > 1 and not by_client.several_seeds(own),
         method_tables.costs(on_partition),
     )
 

@@ -81,9 +81,9 @@ class Matrix:
     samples: int
 
 
-def who_holds_what(sites: RunClients) -> Grid:
+def who_holds_what(held: RunClients) -> Grid:
     """Training samples by client and class."""
-    counts, names = sites.counts, [text.name_of(site.name) for site in sites.sites]
+    counts, names = held.counts, [text.name_of(client.name) for client in held.clients]
     note = ""
     if len(names) > _MAX_ROWS and not _fits(counts):
         every = -(-len(names) // _MAX_ROWS)
@@ -93,7 +93,7 @@ def who_holds_what(sites: RunClients) -> Grid:
             "clients.csv has all of them."
         )
         counts, names = counts[order], [names[index] for index in order]
-    return _grid(counts, shades.of_counts(counts), names, sites.classes, note)
+    return _grid(counts, shades.of_counts(counts), names, held.classes, note)
 
 
 def _by_largest_class(counts: np.ndarray) -> np.ndarray:
@@ -123,7 +123,7 @@ def _grid(
     return Grid((), columns, shades.picture(levels), width * wide, height * tall, labels, note)
 
 
-def matrices(found: Confusion, sites: RunClients | None) -> tuple[list[Matrix], str]:
+def matrices(found: Confusion, held: RunClients | None) -> tuple[list[Matrix], str]:
     """The confusion matrices of the global model and of the clients, and what was left out."""
     shown = []
     if found.of_global is not None:
@@ -139,7 +139,7 @@ def matrices(found: Confusion, sites: RunClients | None) -> tuple[list[Matrix], 
             "lowest accuracy can be chosen; confusion.npz has all of them."
         )
     for index in order:
-        name = text.name_of(sites.sites[index].name) if sites else str(index)
+        name = text.name_of(held.clients[index].name) if held else str(index)
         shown.append(_matrix(name, True, found.of_clients[index], found.classes))
     return shown, note
 

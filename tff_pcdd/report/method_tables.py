@@ -44,7 +44,7 @@ def accuracies(results: Results, clients: Sequence[ClientResult]) -> Table:
         if compared:
             over = gains.get(method, [])
             cells.append((tables.gains(over), tables.mean(over)))
-        own = [site for site in clients if site.run[1] == method]
+        own = [client for client in clients if client.run[1] == method]
         if clients:
             lowest = by_client.lowest_pa(own)
             cells.append((text.percent(lowest), lowest))

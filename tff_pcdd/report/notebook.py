@@ -34,12 +34,12 @@ def federation(shown: Federation) -> str:
     """The grid of who holds what."""
     counts = shown.class_counts()
     sizes = zip(counts.sum(axis=1), shown.test_class_counts().sum(axis=1), strict=True)
-    sites = [
+    clients = [
         ClientResult(str(name), int(train), int(test), {})
         for name, (train, test) in zip(shown.client_ids, sizes, strict=True)
     ]
     grid = matrices.who_holds_what(
-        RunClients(sites, [text.name_of(name) for name in shown.class_names], counts)
+        RunClients(clients, [text.name_of(name) for name in shown.class_names], counts)
     )
     height = grid.picture_height or _ROW * len(grid.rows)
     return _frame(repr(shown), {"holdings": grid}, min(_RUN, _ABOVE + height))

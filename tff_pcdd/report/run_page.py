@@ -71,7 +71,7 @@ def content(directory: Directory) -> dict[str, Any]:
         "recalls": _recalls(held, answered)[: client_tables.MOST],
         "has_global": answered.of_global is not None,
         "command": settings_table.command(settings),
-        "sites": client_tables.of_run(held) if held else None,
+        "clients": client_tables.of_run(held) if held else None,
         "matrices": shown,
         "matrices_note": left_out,
         "costs": _costs(summary, history),
@@ -127,17 +127,18 @@ def _sentence(
         f"{name_of(settings.get('algorithm', '?'))}{after} for {rounds} rounds"
     ]
     if held:
-        samples = sum(site.train for site in held.sites)
+        samples = sum(client.train for client in held.clients)
         parts.append(
             f" on {text.plural(samples, 'training sample')} of "
-            f"{text.plural(len(held.classes), 'class')} at {text.plural(len(held.sites), 'client')}"
+            f"{text.plural(len(held.classes), 'class')} at "
+            f"{text.plural(len(held.clients), 'client')}"
         )
     cohort, epochs = summary.get("clients_per_round"), settings.get("local_epochs")
     if isinstance(cohort, int) and isinstance(epochs, int):
         unequal = any(settings.get(name) for name in _UNEQUAL_WORK)
         work = f"{'up to ' if unequal else ''}{text.plural(epochs, 'local epoch')}"
         if held:
-            who = "all" if cohort == len(held.sites) else text.whole(cohort)
+            who = "all" if cohort == len(held.clients) else text.whole(cohort)
             parts.append(f", {who} of which trained for {work} in each round")
         else:
             parts.append(f", with {text.plural(cohort, 'client')} and {work} in each")
@@ -147,15 +148,17 @@ def _sentence(
 def _figures(summary: Mapping[str, Any], held: RunClients | None) -> list[tuple[str, str, str]]:
     """The most important numbers: name, value, explanation."""
     shown = [*map(measures.of, _FIGURES)]
-    if held is not None and by_client.without_global_model(held.sites):
+    if held is not None and by_client.without_global_model(held.clients):
         shown = [measures.without_global_model(measure) for measure in shown]
     figures = [
         (measure.heading, cell, measure.meaning)
         for measure in shown
         if (cell := _cell(summary, measure))
     ]
-    sites = held.sites if held else ()
-    accuracies = [(pa, site.name) for site in sites if (pa := site.values["pa"]) is not None]
+    clients = held.clients if held else ()
+    accuracies = [
+        (pa, client.name) for client in clients if (pa := client.values["pa"]) is not None
+    ]
     if accuracies:
         lowest, name = min(accuracies, key=lambda pair: pair[0])
         figures.append(("Lowest PA", f"{lowest:.1f} %", f"client {name_of(name)}"))
@@ -196,7 +199,7 @@ def _heads(names: Iterable[str]) -> list[str]:
 
 def _curves(history: History, held: RunClients | None) -> list[charts.Chart]:
     drawn = [measures.of(name) for name in _CURVES]
-    if held and by_client.without_global_model(held.sites):
+    if held and by_client.without_global_model(held.clients):
         drawn = [measures.without_global_model(measure) for measure in drawn]
     lost = [row["round"] for row in history if is_lost(row)]
     accuracies = [

@@ -244,13 +244,13 @@ class Answer:
     Attributes:
         partition: its name; empty for all.
         choices: the best methods.
-        sites: what the methods gain at each client; None if unknown.
+        at_clients: what the methods gain at each client; None if unknown.
         federating: whether federating pays; None if no client has trained alone.
     """
 
     partition: str
     choices: Sequence[Choice]
-    sites: ClientGains | None = None
+    at_clients: ClientGains | None = None
     federating: Federating | None = None
 
     @property
@@ -298,13 +298,13 @@ class Answer:
 
     def _of_clients(self) -> list[tuple[str, str]]:
         """Who gains and who loses with the recommended models; nothing if it is unknown."""
-        if self.sites is None or not self.sites.gains:
+        if self.at_clients is None or not self.at_clients.gains:
             return []
-        sites = self.recommended_gains or self.sites
+        gains = self.recommended_gains or self.at_clients
         taken = [each.method for each in self.recommended if each.is_personal]
         personal = [each.best for each in self.choices if each.key == "pa_final"]
-        order = [*taken, *personal, *sites.gains]
-        return [("Clients.", sites.sentence(next(m for m in order if m in sites.gains)))]
+        order = [*taken, *personal, *gains.gains]
+        return [("Clients.", gains.sentence(next(m for m in order if m in gains.gains)))]
 
     def brief(self) -> list[str]:
         """The answer in a few lines: what is best, whether federating pays, and what to take."""
@@ -319,11 +319,11 @@ class Answer:
 
     @property
     def recommended_gains(self) -> ClientGains | None:
-        """What the recommended models gain at each client, unless `sites` has it, or unknown."""
+        """What the recommended models gain at each client; None if unknown or in `at_clients`."""
         pays = self.federating
         if pays is None or pays.recommended != (pays.method, pays.key):
             return None
-        return pays.sites
+        return pays.at_clients
 
 
 def _between(names: Sequence[str]) -> str:
@@ -405,7 +405,7 @@ def read(
     partitions = results.partitions
     found = []
     for partition in partitions:
-        own = [site for site in clients if site.run[0] == partition]
+        own = [client for client in clients if client.run[0] == partition]
         choices = _choices(results.of(partition=partition), tuned_with, _of_a_sample(own))
         choices = [
             dataclasses.replace(each, of_few=_of_few(each, own)) if each.key == "pa_final" else each
@@ -432,7 +432,7 @@ def _federating(
 
 def _of_a_sample(clients: Sequence[ClientResult]) -> dict[str, float]:
     """The most points that one test sample changes, by the accuracy; empty if unknown."""
-    runs = tables.grouped((site.run, site.test) for site in clients if site.test).values()
+    runs = tables.grouped((client.run, client.test) for client in clients if client.test).values()
     if not runs:
         return {}
     # PA is a mean over clients, and a sample counts most where there are the fewest.
@@ -602,14 +602,14 @@ def _is_full(accuracy: float, sample: float) -> bool:
 def of_clients(given: Sequence[Answer]) -> Iterator[Finding]:
     """A line for each partition about the clients at which methods lose to training alone."""
     for answer in given:
-        if answer.sites is not None and answer.sites.over == ALONE:
+        if answer.at_clients is not None and answer.at_clients.over == ALONE:
             where = f" on {answer.partition}" if len(given) > 1 else ""
-            yield from _losers(answer.sites, where)
+            yield from _losers(answer.at_clients, where)
 
 
-def _losers(sites: ClientGains, where: str) -> Iterator[Finding]:
-    tried = federated(sites.gains)
-    losers = {method: lost for method in tried if (lost := sites.lost(method))}
+def _losers(gains: ClientGains, where: str) -> Iterator[Finding]:
+    tried = federated(gains.gains)
+    losers = {method: lost for method in tried if (lost := gains.lost(method))}
     if losers:
         names = [f"{method} at {findings.listed_losses(lost)}" for method, lost in losers.items()]
         without = [method for method in tried if method not in losers]

@@ -26,12 +26,12 @@ class RunClients:
     """The clients of a federation, in its order.
 
     Attributes:
-        sites: one entry for each client.
+        clients: one entry for each client.
         classes: the names of the classes, as they are shown.
         counts: training samples by client and class, [K, C].
     """
 
-    sites: Sequence[ClientResult]
+    clients: Sequence[ClientResult]
     classes: Sequence[str]
     counts: np.ndarray
 
@@ -48,13 +48,13 @@ def read(directory: Directory) -> RunClients:
         # The names of classes are anything, even "samples": their columns are told by position.
         of_classes = header[len(columns) :]
         classes = [*itertools.takewhile(lambda name: name.startswith(_TRAIN), of_classes)]
-        sites, counts = [], []
+        clients, counts = [], []
         for row in rows:
-            sites.append(ClientResult.of(parse(dict(zip(columns, row, strict=False)))))
+            clients.append(ClientResult.of(parse(dict(zip(columns, row, strict=False)))))
             held = row[len(columns) : len(columns) + len(classes)]
             counts.append([tables.read_count(cell) for cell in held])
     names = [name_of(name.removeprefix(_TRAIN)) for name in classes]
-    return RunClients(sites, names, np.array(counts, np.int64).reshape(len(rows), len(classes)))
+    return RunClients(clients, names, np.array(counts, np.int64).reshape(len(rows), len(classes)))
 
 
 def held_out(run: Path) -> int:
@@ -67,7 +67,7 @@ def held_out(run: Path) -> int:
     found = directory.attempt(CLIENTS, read, directory)
     if found is None or not isinstance(share, float) or not 0 < share < 1:
         return 0
-    return sum(round(site.train * share / (1 - share)) for site in found.sites)
+    return sum(round(client.train * share / (1 - share)) for client in found.clients)
 
 
 def read_all(directory: Directory) -> list[ClientResult]:
@@ -80,16 +80,16 @@ def read_all(directory: Directory) -> list[ClientResult]:
         ]
 
 
-def without_global_model(sites: Sequence[ClientResult]) -> bool:
+def without_global_model(clients: Sequence[ClientResult]) -> bool:
     """Whether the method has no global model, so that no client has an accuracy of it."""
-    return bool(sites) and all(site.values["ga"] is None for site in sites)
+    return bool(clients) and all(client.values["ga"] is None for client in clients)
 
 
-def tested(sites: Iterable[ClientResult]) -> dict[str, int]:
+def tested(clients: Iterable[ClientResult]) -> dict[str, int]:
     """The number of test samples in the run that has the fewest, by the name of the client."""
     found: dict[str, int] = {}
-    for site in sites:
-        found[site.name] = min(site.test, found.get(site.name, site.test))
+    for client in clients:
+        found[client.name] = min(client.test, found.get(client.name, client.test))
     return found
 
 
@@ -97,12 +97,12 @@ def tested(sites: Iterable[ClientResult]) -> dict[str, int]:
 ByPlace = dict[tuple[str, str], float]
 
 
-def of_method(sites: Iterable[ClientResult], method: str, column: str) -> ByPlace:
+def of_method(clients: Iterable[ClientResult], method: str, column: str) -> ByPlace:
     """The values of a column in the runs of a method on one partition, where they are defined."""
     return {
-        (site.name, site.run[2]): value
-        for site in sites
-        if site.run[1] == method and (value := site.values[column]) is not None
+        (client.name, client.run[2]): value
+        for client in clients
+        if client.run[1] == method and (value := client.values[column]) is not None
     }
 
 
@@ -111,20 +111,24 @@ def paired(own: ByPlace, others: ByPlace) -> dict[str, list[tuple[float, float]]
     return grouped((place[0], (own[place], others[place])) for place in own if place in others)
 
 
-def lowest_pa(sites: Iterable[ClientResult]) -> float | None:
+def lowest_pa(clients: Iterable[ClientResult]) -> float | None:
     """The lowest PA of the clients of a run, averaged over the runs; None where not defined."""
-    values = grouped((site.run, pa) for site in sites if (pa := site.values["pa"]) is not None)
+    values = grouped(
+        (client.run, pa) for client in clients if (pa := client.values["pa"]) is not None
+    )
     return tables.mean([min(found) for found in values.values()])
 
 
-def several_seeds(sites: Iterable[ClientResult]) -> int:
+def several_seeds(clients: Iterable[ClientResult]) -> int:
     """Of how many seeds the clients are; 0 if runs with other seeds have the same ones."""
-    names = grouped((site.run[2], site.name) for site in sites)
+    names = grouped((client.run[2], client.name) for client in clients)
     every = {name for found in names.values() for name in found}
     return len(names) if any(len({*found}) < len(every) for found in names.values()) else 0
 
 
-def mean_pa(sites: Iterable[ClientResult]) -> dict[str, float]:
+def mean_pa(clients: Iterable[ClientResult]) -> dict[str, float]:
     """PA averaged over the runs, by the name of the client; only where it is defined."""
-    values = grouped((site.name, pa) for site in sites if (pa := site.values["pa"]) is not None)
+    values = grouped(
+        (client.name, pa) for client in clients if (pa := client.values["pa"]) is not None
+    )
     return {name: statistics.fmean(found) for name, found in values.items()}

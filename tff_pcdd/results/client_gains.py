@@ -34,7 +34,7 @@ class ClientGains:
     Attributes:
         over: the other method.
         gains: by method and client.
-        sites: the clients, the one with the lowest mean gain first.
+        clients: the clients, the one with the lowest mean gain first.
         samples: the number of test samples of each client, in the run with the fewest.
         key: the accuracy of the methods' models, a key of summary.json.
         seeds: of how many seeds the clients are; 0 if all seeds have the same ones.
@@ -42,7 +42,7 @@ class ClientGains:
 
     over: str
     gains: Mapping[str, Mapping[str, ClientGain]]
-    sites: Sequence[str]
+    clients: Sequence[str]
     samples: Mapping[str, int]
     key: str = "pa_final"
     seeds: int = 0
@@ -76,17 +76,17 @@ class ClientGains:
 
 def read(clients: Sequence[ClientResult]) -> ClientGains | None:
     """What methods gain at the clients of one partition: over training alone, or over FedAvg."""
-    by_method = grouped((site.run[1], site) for site in clients)
-    alone = any(site.values["over_local"] is not None for site in clients)
+    by_method = grouped((client.run[1], client) for client in clients)
+    alone = any(client.values["over_local"] is not None for client in clients)
     over = ALONE if alone else BASELINE
     if not alone and BASELINE not in by_method:
         return None
     samples, gains = by_client.tested(clients), {}
     fedavg = of_method(by_method.get(BASELINE, ()), BASELINE, "pa")
-    for method, sites in by_method.items():
-        own, others = of_method(sites, method, "pa"), fedavg
+    for method, of_it in by_method.items():
+        own, others = of_method(of_it, method, "pa"), fedavg
         if alone:
-            differences = of_method(sites, method, "over_local")
+            differences = of_method(of_it, method, "over_local")
             others = {
                 place: own[place] - differences[place] for place in own if place in differences
             }

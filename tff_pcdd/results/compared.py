@@ -56,7 +56,9 @@ def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
     every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
     anew = comparison.divided_anew(settings)
     clients = [
-        site.of_seed() if site.run[0] in anew else site for site in every if site.run not in lost
+        client.of_seed() if client.run[0] in anew else client
+        for client in every
+        if client.run not in lost
     ]
     tuning = comparison.tuning(directory) if tuning is None else tuning
     changed = _changed(settings)

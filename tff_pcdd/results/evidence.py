@@ -24,7 +24,7 @@ _FEW_SAMPLES = 100
 def files_of(directory: Directory) -> tuple[RunClients | None, Confusion | None]:
     """What clients hold and what models answer; what is missing or damaged is noted there."""
     held = directory.attempt(CLIENTS, by_client.read, directory)
-    number = len(held.sites) if held else None
+    number = len(held.clients) if held else None
     return held, directory.attempt(CONFUSION, confusion.read, directory, number)
 
 
@@ -44,7 +44,7 @@ def read(directory: Directory) -> Evidence:
 
 def of(held: RunClients | None, found: Confusion | None) -> Evidence:
     """The evidence in what was read; None for what could not be read."""
-    clients = held.sites if held else ()
+    clients = held.clients if held else ()
     if found is None:
         return Evidence(clients=clients)
     return Evidence(found.classes, found.of_global, found.of_clients, clients)

@@ -38,8 +38,8 @@ class Federating:
             they are worse than training alone; None if there are none.
         baseline_over: the gain of those over PA of training alone; None if unknown.
         sample: the points that one test sample changes; 0 if unknown.
-        sites: its gain at each client; None for PA after local training, whose gains an answer has
-            anyway, and if unknown.
+        at_clients: its gain at each client; None for PA after local training, whose gains an answer
+            has anyway, and if unknown.
         shared: the method with the best shared model; empty without one.
         shared_values: GA of that model by unit.
         shared_over: its gain over GA of training alone; None if unknown.
@@ -55,7 +55,7 @@ class Federating:
     baseline_over: Gain | None
     surest: tuple[str, str] | None = None
     sample: float = 0.0
-    sites: ClientGains | None = None
+    at_clients: ClientGains | None = None
     shared: str = ""
     shared_values: Sequence[float] = ()
     shared_over: Gain | None = None
@@ -169,7 +169,7 @@ def read(
         baseline_over=over(baseline, alone),
         surest=max(sure, key=means.__getitem__, default=None),
         sample=sample,
-        sites=_at_clients(clients, method, key) if key != _ALONE_KEY else None,
+        at_clients=_at_clients(clients, method, key) if key != _ALONE_KEY else None,
         shared=shared,
         shared_values=_by_unit(results, shared_one) if shared else (),
         shared_over=_over(results, len(methods), shared_one, (ALONE, "ga_final"))
