@@ -11,7 +11,7 @@ from tff_pcdd import tables
 from tff_pcdd.findings import read_point
 from tff_pcdd.measures import headings
 from tff_pcdd.report.rankings import Federation
-from tff_pcdd.results.runs import Results
+from tff_pcdd.results.run_results import Results
 from tff_pcdd.tables import BASELINE, label
 
 # A method is explained if its accuracy is so many percentage points below FedAvg's, or at most this

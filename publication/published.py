@@ -29,7 +29,7 @@ from typing import Any
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.findings import read_point
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.tables import read_number
 
 SCHEMA = 1

@@ -25,7 +25,7 @@ from tff_pcdd.experiment.history import History
 from tff_pcdd.report import settings_table
 from tff_pcdd.results import comparison, confusion
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.studies import method_sweep
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.tables import read_number

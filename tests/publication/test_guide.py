@@ -8,7 +8,7 @@ import pytest
 from publication import claims, guide, published
 from publication.published import Published
 from tests.cli.conftest import ROOT
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 
 FOLDER = ROOT / "docs" / "comparison"
 

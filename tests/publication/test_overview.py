@@ -5,7 +5,7 @@ import dataclasses
 from publication import federation_tables, overview
 from publication.published import Curve, Published
 from tests.markdown_tables import table_rows
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 
 
 def test_early_and_late_accuracies_are_of_the_same_runs():

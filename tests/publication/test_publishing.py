@@ -18,7 +18,7 @@ from tests.markdown_tables import table_rows
 from tests.report.directories import write_checkpoint
 from tests.studies.fake_sweep import ALL, PROX, ROUNDS, Training, name, point, points
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.studies import study, sweep_methods
 from tff_pcdd.training import History
 

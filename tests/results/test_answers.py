@@ -14,7 +14,7 @@ from tff_pcdd.report import client_tables
 from tff_pcdd.results import answers, by_client, evidence
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.training import summary as summaries
 from tff_pcdd.training.clients_table import ClientResult
 

@@ -11,7 +11,7 @@ from tff_pcdd import methods
 from tff_pcdd import report as report_package
 from tff_pcdd.experiment.history import History
 from tff_pcdd.report import method_tables
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.studies import comparison_plots
 from tff_pcdd.training import colors
 

@@ -24,7 +24,7 @@ from tff_pcdd.results import answers, by_client, compared, comparison
 from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.compared import Compared
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.results.runs import ALONE, Result, Results
+from tff_pcdd.results.run_results import ALONE, Result, Results
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG, REPORT
 
 

@@ -15,7 +15,7 @@ from tff_pcdd.experiment.history import History
 from tff_pcdd.report import charts, pages, settings_table, sweep_page, terms
 from tff_pcdd.results import answers, comparison
 from tff_pcdd.results.reading import Directory, numbers
-from tff_pcdd.results.runs import Results
+from tff_pcdd.results.run_results import Results
 from tff_pcdd.studies import method_sweep
 from tff_pcdd.training import colors
 from tff_pcdd.training.file_names import (

@@ -11,7 +11,7 @@ from tff_pcdd.report import charts
 from tff_pcdd.report.client_tables import Column, Row, Table
 from tff_pcdd.results import answers, by_client
 from tff_pcdd.results.by_client import ClientResult
-from tff_pcdd.results.runs import ALONE, Results
+from tff_pcdd.results.run_results import ALONE, Results
 from tff_pcdd.tables import BASELINE
 from tff_pcdd.training import colors
 

@@ -20,7 +20,7 @@ from tff_pcdd.results.answers import has_global_model, is_baseline
 from tff_pcdd.results.gains import units
 from tff_pcdd.results.ranks import Probability
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.studies import study
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.tables import BASELINE

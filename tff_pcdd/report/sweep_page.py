@@ -23,7 +23,7 @@ from tff_pcdd.results.answers import Recommended
 from tff_pcdd.results.compared import Compared
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.settings import describe
 from tff_pcdd.studies.method_sweep import AFTER, BEST, CALLS, COMPARISON, POINTS
 from tff_pcdd.studies.sweeps import CRITERION, FLAGS, PICTURE, of_earlier

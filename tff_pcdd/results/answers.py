@@ -18,7 +18,7 @@ from tff_pcdd.results.by_client import ClientResult, of_method, paired
 from tff_pcdd.results.client_gains import ClientGains
 from tff_pcdd.results.federating import Federating
 from tff_pcdd.results.gains import Gain, gain, is_ahead, units
-from tff_pcdd.results.runs import ALONE, Results
+from tff_pcdd.results.run_results import ALONE, Results
 from tff_pcdd.tables import BASELINE
 
 # What is compared: the value, what it is good for, and what the best is set beside.

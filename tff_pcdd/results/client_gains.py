@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tff_pcdd import findings, measures, text
 from tff_pcdd.results import by_client
 from tff_pcdd.results.by_client import ClientResult, of_method, paired
-from tff_pcdd.results.runs import ALONE
+from tff_pcdd.results.run_results import ALONE
 from tff_pcdd.tables import BASELINE, grouped
 
 

@@ -14,7 +14,7 @@ from tff_pcdd.results import answers, by_client, comparison
 from tff_pcdd.results.answers import Answer, Tuning
 from tff_pcdd.results.by_client import ClientResult
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CLIENTS, FAILURES
 

@@ -13,7 +13,7 @@ from tff_pcdd.experiment.history import History
 from tff_pcdd.results import evidence
 from tff_pcdd.results.answers import UNTUNED, Tuning, is_re_trained
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.tables import read_number
 from tff_pcdd.text import name_of
 from tff_pcdd.training import manifests

@@ -12,7 +12,7 @@ from tff_pcdd.results import by_client
 from tff_pcdd.results.by_client import ClientResult, of_method, paired
 from tff_pcdd.results.client_gains import ClientGains, of_pairs
 from tff_pcdd.results.gains import Gain, gain, is_ahead, units
-from tff_pcdd.results.runs import ALONE, Results
+from tff_pcdd.results.run_results import ALONE, Results
 from tff_pcdd.tables import BASELINE, grouped
 
 # The accuracies of the models that a client may use, with their columns in clients.csv.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tff_pcdd import measures, tables
-from tff_pcdd.results.runs import Results
+from tff_pcdd.results.run_results import Results
 
 
 def keys(criterion: str) -> list[str]:

@@ -18,7 +18,7 @@ from tff_pcdd.findings import Finding
 from tff_pcdd.results import compared
 from tff_pcdd.results.answers import UNTUNED, Tuning
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.results.runs import ALONE, Results
+from tff_pcdd.results.run_results import ALONE, Results
 from tff_pcdd.studies import comparison_tables, study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun, results_of

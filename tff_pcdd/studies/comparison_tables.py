@@ -12,7 +12,7 @@ from tff_pcdd.findings import Finding
 from tff_pcdd.measures import PARTS
 from tff_pcdd.results import answers, evidence
 from tff_pcdd.results.answers import Answer
-from tff_pcdd.results.runs import Results
+from tff_pcdd.results.run_results import Results
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, by_partition, results_of
 from tff_pcdd.tables import BASELINE, label
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tff_pcdd import findings, measures, methods, tables
 from tff_pcdd.findings import Finding
 from tff_pcdd.results import by_client
-from tff_pcdd.results.runs import Results
+from tff_pcdd.results.run_results import Results
 from tff_pcdd.studies import comparison_tables
 from tff_pcdd.studies.study import StudyRun, by_method, results_of
 from tff_pcdd.studies.sweeps import NOTES

@@ -23,7 +23,7 @@ from tff_pcdd.errors import DataError, LockedError, SettingError, UnwritableErro
 from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.history import csv_text
 from tff_pcdd.results import evidence
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.studies import own_methods

@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from tff_pcdd.experiment.history import History
-from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.results.run_results import Result, Results
 
 
 def run(method, seed, diverged=False, *, partition="iid", curve=None, **values):
