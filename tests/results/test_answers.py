@@ -11,7 +11,7 @@ from tests.report.directories import make_run
 from tff_pcdd import findings
 from tff_pcdd.findings import Change, Finding
 from tff_pcdd.report import client_tables
-from tff_pcdd.results import answers, by_client, evidence
+from tff_pcdd.results import answers, by_client, run_evidence
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import Result, Results
@@ -533,20 +533,20 @@ def test_summary_and_page_have_the_same_findings(tmp_path):
     directory = Directory(tmp_path)
     settings, history = directory.json("config.json"), directory.history()
     recorded = summaries.find(tmp_path, settings, made, history)
-    computed = findings.of_run(settings, made, history, evidence.read(directory))
+    computed = findings.of_run(settings, made, history, run_evidence.read(directory))
     assert recorded == [finding.record() for finding in computed]
     assert "below global" in [finding["kind"] for finding in recorded]
     # Runs of earlier versions have none in summary.json.
-    old = evidence.findings_of(tmp_path, made)
-    new = evidence.findings_of(tmp_path, {**made, findings.KEY: recorded})
+    old = run_evidence.findings_of(tmp_path, made)
+    new = run_evidence.findings_of(tmp_path, {**made, findings.KEY: recorded})
     assert [finding.record() for finding in new] == recorded
     assert old == new
     # Nor have those of the versions that recorded no changes.
     earlier = [{name: each[name] for name in ("kind", "what", "next")} for each in recorded]
-    assert evidence.findings_of(tmp_path, {**made, findings.KEY: earlier}) == new
+    assert run_evidence.findings_of(tmp_path, {**made, findings.KEY: earlier}) == new
     assert any(each.changes for each in new)
-    assert evidence.findings_of(tmp_path / "nowhere", made) == []
-    assert evidence.findings_of(None, made) == []
+    assert run_evidence.findings_of(tmp_path / "nowhere", made) == []
+    assert run_evidence.findings_of(None, made) == []
 
 
 def test_the_table_of_clients_reads_them_as_often_whatever_their_number():

@@ -15,7 +15,7 @@ from pathlib import Path
 from tff_pcdd import findings, tables
 from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
-from tff_pcdd.results import evidence
+from tff_pcdd.results import run_evidence
 
 
 def define(flags: Flags) -> None:
@@ -58,7 +58,7 @@ def main(flags: Flags) -> None:
     )
     if mark:
         print("† no global model: GA is the mean accuracy of the personal models on all test data")
-    if found := evidence.findings_of(Path(output_dir), summary):
+    if found := run_evidence.findings_of(Path(output_dir), summary):
         print(findings.printed(findings.with_times(found, summary["seconds_per_round"])))
     if page is not None:
         print(page)

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Client(Protocol):
-    """A client of a run, as in clients.csv; see `tff_pcdd.results.by_client.ClientResult`."""
+    """A client of a run, as in clients.csv; see `tff_pcdd.training.clients_table.ClientResult`."""
 
     @property
     def name(self) -> str: ...

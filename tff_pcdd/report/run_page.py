@@ -13,7 +13,7 @@ from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.federated.local_work import LocalWork
 from tff_pcdd.findings import Evidence, Finding
 from tff_pcdd.report import cards, charts, client_tables, matrices, settings_table, terms
-from tff_pcdd.results import by_client, confusion, evidence
+from tff_pcdd.results import by_client, confusion, run_evidence
 from tff_pcdd.results.by_client import RunClients
 from tff_pcdd.results.reading import Directory, numbers
 from tff_pcdd.settings import describe
@@ -46,9 +46,9 @@ def content(directory: Directory) -> dict[str, Any]:
     check_entries(directory.path, "run_dir")
     history = directory.attempt(METRICS, directory.history) or History([])
     summary = directory.attempt(SUMMARY, _summary, directory) or {}
-    held, found = evidence.files_of(directory)
+    held, found = run_evidence.files_of(directory)
     shown, left_out = matrices.matrices(found, held) if found else ([], "")
-    answered = evidence.of(held, found)
+    answered = run_evidence.of(held, found)
     exported, number = cards.read(directory)
     diverged = bool(summary.get("diverged"))
     chosen, defaults = settings_table.divided(settings_table.rows(settings))
@@ -67,7 +67,9 @@ def content(directory: Directory) -> dict[str, Any]:
         ),
         "holdings": matrices.who_holds_what(held) if held and held.classes else None,
         "curves": _curves(history, held),
-        "group_sizes": evidence.group_sizes(held, found) if {*measures.GROUPS} & {*summary} else "",
+        "group_sizes": run_evidence.group_sizes(held, found)
+        if {*measures.GROUPS} & {*summary}
+        else "",
         "recalls": _recalls(held, answered)[: client_tables.MOST],
         "has_global": answered.of_global is not None,
         "command": settings_table.command(settings),

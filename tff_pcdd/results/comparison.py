@@ -10,7 +10,7 @@ from typing import Any
 from tff_pcdd import findings, tables
 from tff_pcdd.data import partitions
 from tff_pcdd.experiment.history import History
-from tff_pcdd.results import evidence
+from tff_pcdd.results import run_evidence
 from tff_pcdd.results.answers import UNTUNED, Tuning, is_re_trained
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import Result, Results
@@ -59,7 +59,7 @@ def read(directory: Directory) -> Results:
                     name=name_of(f"{titled} seed {cells['seed']}") + where,
                     settings=read,
                     load_history=functools.partial(history, directory, folder),
-                    load_findings=functools.partial(evidence.findings_of, folder, summary),
+                    load_findings=functools.partial(run_evidence.findings_of, folder, summary),
                 )
             )
     return Results(results)

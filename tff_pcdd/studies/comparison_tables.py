@@ -10,7 +10,7 @@ from typing import Any
 from tff_pcdd import findings, measures, tables
 from tff_pcdd.findings import Finding
 from tff_pcdd.measures import PARTS
-from tff_pcdd.results import answers, evidence
+from tff_pcdd.results import answers, run_evidence
 from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.run_results import Results
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, by_partition, results_of
@@ -293,7 +293,9 @@ def _group_sizes(runs: Sequence[StudyRun]) -> list[str]:
     """A line about the sizes of the many, medium and few classes, where runs have such groups."""
     if not {*measures.GROUPS} & {*_keys(runs)}:
         return []
-    sizes = (evidence.group_sizes(*evidence.of_run(run.folder)) for run in runs if run.usable)
+    sizes = (
+        run_evidence.group_sizes(*run_evidence.of_run(run.folder)) for run in runs if run.usable
+    )
     return [*filter(None, sizes)][:1]
 
 
@@ -365,7 +367,7 @@ def _megabytes(results: Results, last: int | None) -> str:
 def _limit_of_chance(runs: Sequence[StudyRun]) -> float | None:
     """As `findings.limit_of_chance`, on the test samples of the runs; None if they are unknown."""
     for run in runs:
-        _, answered = evidence.of_run(run.folder)
+        _, answered = run_evidence.of_run(run.folder)
         if answered is not None and answered.of_global is not None and answered.of_global.sum():
             return findings.limit_of_chance(answered.of_global)
     return None

@@ -22,7 +22,7 @@ from tff_pcdd.data import cache
 from tff_pcdd.errors import DataError, LockedError, SettingError, UnwritableError, WriteError
 from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.history import csv_text
-from tff_pcdd.results import evidence
+from tff_pcdd.results import run_evidence
 from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.runtime.ray import cluster
@@ -109,7 +109,7 @@ class StudyRun:
             values=self.values,
             folder=self.folder,
             name=self.label,
-            load_findings=functools.partial(evidence.findings_of, self.folder, self.summary),
+            load_findings=functools.partial(run_evidence.findings_of, self.folder, self.summary),
             load_history=self.history,
         )
 
