@@ -14,7 +14,7 @@ from tests.training.runs import CONFIG, rows
 from tff_pcdd import data, methods, models
 from tff_pcdd.evaluation import metrics
 from tff_pcdd.experiment import planning
-from tff_pcdd.experiment.accuracies import Groups, global_accuracies
+from tff_pcdd.experiment.accuracy_columns import Groups, global_accuracies
 from tff_pcdd.federated import aggregators
 from tff_pcdd.federated.aggregators import TffAggregator
 from tff_pcdd.federated.weights import load

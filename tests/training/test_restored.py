@@ -10,7 +10,7 @@ import pytest
 
 from tests.training.runs import CONFIG, rows, stopped_in_round
 from tff_pcdd.data import checks
-from tff_pcdd.experiment import accuracies
+from tff_pcdd.experiment import accuracy_columns
 from tff_pcdd.training import ExperimentConfig, evaluate_run, restore_run, run_experiment
 from tff_pcdd.training.post_hoc import calibrate_run
 
@@ -100,7 +100,7 @@ def test_warnings_of_the_data_are_those_of_the_training(options, tmp_path, caplo
 
 
 def test_an_accuracy_without_samples_is_null(unbroken, options, monkeypatch):
-    monkeypatch.setattr(accuracies.evaluation, "personal_accuracy", lambda *_: math.nan)
+    monkeypatch.setattr(accuracy_columns.evaluation, "personal_accuracy", lambda *_: math.nan)
     results = evaluate_run(CONFIG, unbroken, options)
     assert results["accuracies"]["pa"] is None
     assert "NaN" not in (unbroken / "evaluation.json").read_text()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import files, measures, tables, text
 from tff_pcdd.errors import DamagedFileError, SettingError
-from tff_pcdd.experiment import accuracies
+from tff_pcdd.experiment import accuracy_columns
 from tff_pcdd.experiment.nonfinite import COUNTS, is_lost
 from tff_pcdd.experiment.round_metrics import work_columns
 
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 def check_metric_names(method: Method, metrics: Sequence[Metric]) -> None:
     """Refuses a method whose own metrics have the names of other columns."""
-    names, others = method.metric_names, accuracies.metric_columns(metrics)
+    names, others = method.metric_names, accuracy_columns.metric_columns(metrics)
     if reason := measures.check_names(names, others):
         reason = f"its metric_names contain {reason}; rename it"
         raise SettingError("algorithm", method.name, reason)
@@ -69,7 +69,7 @@ class History:
         `further` are the columns of diagnostics and callbacks.
         """
         config = simulation.config
-        of_accuracies = accuracies.columns(
+        of_accuracies = accuracy_columns.columns(
             simulation.process.heads,
             simulation.groups,
             config.evaluation.metrics,

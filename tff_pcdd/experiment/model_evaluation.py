@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tff_pcdd import data
-from tff_pcdd.experiment import accuracies
+from tff_pcdd.experiment import accuracy_columns
 
 if TYPE_CHECKING:
     from tff_pcdd.experiment.simulation import Simulation
@@ -57,11 +57,11 @@ class ModelEvaluation:
         simulation = self._simulation
         groups, metrics = simulation.groups, simulation.config.evaluation.metrics
         total, heads, answers = self._evaluate_on_test_set()
-        results = accuracies.global_accuracies(total, heads, answers, groups, metrics)
+        results = accuracy_columns.global_accuracies(total, heads, answers, groups, metrics)
         if simulation.spec.validation:
             examples = simulation.federation.validation_examples()
             total, heads, *_ = self._evaluate_global(examples)
-            results |= accuracies.held_out_accuracies(total, np.asarray(heads["head"]))
+            results |= accuracy_columns.held_out_accuracies(total, np.asarray(heads["head"]))
         return results
 
     def personal_counts(self) -> dict[str, np.ndarray]:

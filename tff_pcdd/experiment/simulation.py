@@ -25,8 +25,8 @@ from etils import epy
 from tff_pcdd import data, federated, runtime, text, views
 from tff_pcdd.data import checks
 from tff_pcdd.errors import SettingError
-from tff_pcdd.experiment import accuracies, cohort_data
-from tff_pcdd.experiment.accuracies import Groups
+from tff_pcdd.experiment import accuracy_columns, cohort_data
+from tff_pcdd.experiment.accuracy_columns import Groups
 from tff_pcdd.experiment.client_store import ClientStateStore, MemoryStore
 from tff_pcdd.experiment.cohort_data import pooled_data
 from tff_pcdd.experiment.cohorts import check_sampling, derive_seed, sample_cohort
@@ -348,7 +348,9 @@ class Simulation:
             after: whether they are evaluated after their local epochs too, and not only before.
         """
         counts = self.personal_counts() if after else self._evaluation.counts_before()
-        return accuracies.personal_accuracies(counts, self.groups, self.config.evaluation.metrics)
+        return accuracy_columns.personal_accuracies(
+            counts, self.groups, self.config.evaluation.metrics
+        )
 
     def personal_counts(self) -> dict[str, np.ndarray]:
         """Samples and correctly classified samples by client and class, [K, C] each."""

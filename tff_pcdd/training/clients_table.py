@@ -16,7 +16,7 @@ import numpy as np
 
 from tff_pcdd import evaluation, files, findings, measures, tables
 from tff_pcdd.errors import DamagedFileError, printable
-from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS
+from tff_pcdd.experiment.accuracy_columns import PERSONAL_COLUMNS
 from tff_pcdd.experiment.history import format_value
 
 if TYPE_CHECKING:

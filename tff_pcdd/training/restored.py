@@ -12,7 +12,7 @@ from tff_pcdd import evaluation, files, stages, tables
 from tff_pcdd.data import Federation
 from tff_pcdd.data.checks import warned_before
 from tff_pcdd.errors import SettingError
-from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS, personal_accuracies
+from tff_pcdd.experiment.accuracy_columns import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.history import History
 from tff_pcdd.training import manifests, predictions

@@ -21,7 +21,7 @@ from tff_pcdd.data.digest import data_digest, meaning_digest
 from tff_pcdd.diagnostics import Diagnostics
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.experiment import planning
-from tff_pcdd.experiment.accuracies import metric_columns
+from tff_pcdd.experiment.accuracy_columns import metric_columns
 from tff_pcdd.experiment.client_store import MemoryStore
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.evaluation_schedule import Due, EvaluationSchedule

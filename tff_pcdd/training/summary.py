@@ -12,7 +12,7 @@ import numpy as np
 
 from tff_pcdd import files, findings, measures
 from tff_pcdd.evaluation.metrics import Metric
-from tff_pcdd.experiment.accuracies import metric_columns
+from tff_pcdd.experiment.accuracy_columns import metric_columns
 from tff_pcdd.experiment.history import History, Row, evaluated_in_full
 from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.measures import ACCURACY, HELD_OUT, Measure

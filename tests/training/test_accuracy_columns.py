@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tff_pcdd.evaluation import metrics
-from tff_pcdd.experiment import accuracies
-from tff_pcdd.experiment.accuracies import Groups
+from tff_pcdd.experiment import accuracy_columns
+from tff_pcdd.experiment.accuracy_columns import Groups
 from tff_pcdd.training import ExperimentConfig
 
 PARTS = ("many", "medium", "few")
@@ -39,11 +39,11 @@ def test_personal_groups_of_classes_are_the_clients_own(tailed):
                 expected[name].append(100 * share)
     assert len(expected["few"]) < len(expected["many"]) == len(total)
     groups = Groups.of(tailed.class_counts())
-    results = accuracies.personal_accuracies({"total": total, **counts}, groups)
+    results = accuracy_columns.personal_accuracies({"total": total, **counts}, groups)
     for name, values in expected.items():
         assert results[f"pa_{name}"] == pytest.approx(np.mean(values))
         assert results[f"pa_before_{name}"] != results[f"pa_{name}"]
-    assert set(results) <= set(accuracies.columns(["head"], groups, (), validation=False))
+    assert set(results) <= set(accuracy_columns.columns(["head"], groups, (), validation=False))
 
 
 def test_classes_of_similar_size_are_not_grouped():
@@ -60,9 +60,9 @@ def test_classes_of_similar_size_are_not_grouped():
 def test_held_out_accuracies_against_numpy():
     """Classes of which nothing was held out are left out of the mean over classes."""
     total, correct = np.array([8, 2, 0, 1]), np.array([8, 1, 0, 0])
-    found = accuracies.held_out_accuracies(total, correct)
+    found = accuracy_columns.held_out_accuracies(total, correct)
     assert found == {"va": pytest.approx(900 / 11), "va_balanced": pytest.approx(50.0)}
-    nothing = accuracies.held_out_accuracies(0 * total, 0 * total)
+    nothing = accuracy_columns.held_out_accuracies(0 * total, 0 * total)
     assert all(np.isnan(value) for value in nothing.values())
 
 
@@ -83,7 +83,7 @@ def test_metrics_against_numpy():
         "after_answers": np.array([[1, 3, 10], [4, 5, 1], [0, 0, 0]]),
         "before_answers": np.array([[9, 0, 5], [5, 5, 0], [0, 0, 0]]),
     }
-    personal = accuracies.personal_accuracies(counts, none, chosen)
+    personal = accuracy_columns.personal_accuracies(counts, none, chosen)
     by_class = {
         "pa": [[1 / 4, 10 / 10], [4 / 5, 3 / 5]],
         "pa_before": [[0 / 4, 5 / 10], [5 / 5, 5 / 5]],
@@ -99,14 +99,14 @@ def test_metrics_against_numpy():
     assert personal["macro_f1_pa_before"] == pytest.approx(100 * np.mean(f1))
     heads = {"head": after.sum(axis=0), "other": before.sum(axis=0)}
     answers = counts["after_answers"].sum(axis=0)
-    of_global = accuracies.global_accuracies(total.sum(axis=0), heads, answers, none, chosen)
+    of_global = accuracy_columns.global_accuracies(total.sum(axis=0), heads, answers, none, chosen)
     assert of_global["ga"] == pytest.approx(100 * 18 / 24)
     assert of_global["ga_other"] == pytest.approx(100 * 15 / 24)
     assert of_global["balanced_ga"] == pytest.approx(100 * np.mean([5 / 9, 3 / 5, 10 / 10]))
     assert of_global["worst_class_ga"] == pytest.approx(100 * 5 / 9)
     f1 = np.mean([2 * 5 / 14, 2 * 3 / 13, 2 * 10 / 21])
     assert of_global["macro_f1_ga"] == pytest.approx(100 * f1)
-    columns = accuracies.columns(["head", "other"], none, chosen, validation=False)
+    columns = accuracy_columns.columns(["head", "other"], none, chosen, validation=False)
     assert set(of_global) | set(personal) == set(columns)
     assert columns[-9:] == [
         f"{metric}_{column}"
@@ -117,9 +117,9 @@ def test_metrics_against_numpy():
 
 def test_a_metric_without_samples_is_nan():
     nothing = np.zeros([2, 3], int)
-    names = ["total", *accuracies.PERSONAL_COLUMNS, "before_answers", "after_answers"]
+    names = ["total", *accuracy_columns.PERSONAL_COLUMNS, "before_answers", "after_answers"]
     counts = dict.fromkeys(names, nothing)
-    results = accuracies.personal_accuracies(
+    results = accuracy_columns.personal_accuracies(
         counts, Groups({}, {}), [metrics.create("worst_class")]
     )
     assert np.isnan(results["worst_class_pa"])
