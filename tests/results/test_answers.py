@@ -11,7 +11,7 @@ from tests.report.directories import make_run
 from tff_pcdd import findings
 from tff_pcdd.findings import Change, Finding
 from tff_pcdd.report import client_tables
-from tff_pcdd.results import answers, by_client, run_evidence
+from tff_pcdd.results import answers, by_client, method_traits, run_evidence
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import Result, Results
@@ -367,7 +367,7 @@ def test_a_method_that_diverged_is_not_the_best():
 
 def test_methods_are_ordered_by_ga_and_baselines_come_last():
     runs = [*results(), Result("P", "fedper", "0", False, {"ga_final": 99.0, "pa_final": 70.0})]
-    assert answers.ordered(Results(runs)) == [
+    assert method_traits.ordered(Results(runs)) == [
         *("fedgela", "ccvr", "fedavg"),
         # It has no global model.
         "fedper",

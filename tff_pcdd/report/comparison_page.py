@@ -20,7 +20,7 @@ from tff_pcdd.report import (
     settings_table,
     terms,
 )
-from tff_pcdd.results import answers, by_client, compared, comparison
+from tff_pcdd.results import by_client, compared, comparison, method_traits
 from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.compared import Compared
 from tff_pcdd.results.reading import Directory
@@ -157,7 +157,7 @@ def _sentence(results: Results) -> str:
 
 def _part(name: str, directory: Directory, found: Compared) -> Part:
     on_partition = found.results.of(partition=name)
-    methods = answers.ordered(on_partition)
+    methods = method_traits.ordered(on_partition)
     answer = next((answer for answer in found.answers if answer.partition == name), None)
     gains = None
     if answer is not None and answer.at_clients:

@@ -13,7 +13,7 @@ from tff_pcdd import tables, text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.report import charts, pages, settings_table, sweep_page, terms
-from tff_pcdd.results import answers, comparison
+from tff_pcdd.results import answers, comparison, method_traits
 from tff_pcdd.results.reading import Directory, numbers
 from tff_pcdd.results.run_results import Results
 from tff_pcdd.studies import method_sweep
@@ -227,7 +227,7 @@ def _of_run(root: Path, directory: Directory) -> Entry:
 
 def _of_comparison(root: Path, directory: Directory) -> Entry:
     results = comparison.read(directory)
-    order = [name for name in answers.ordered(results) if results.of(method=name).usable]
+    order = [name for name in method_traits.ordered(results) if results.of(method=name).usable]
     found = {run.method: run for run in reversed(results) if run.folder is not None}
     known = comparison.settings([found[name] for name in order if name in found])
     several = len(results.partitions) > 1
@@ -260,7 +260,7 @@ def _curves(folder: str, results: Results) -> list[tuple[str, str, charts.Points
         return []
     return [
         (f"{name} in {folder}", name, [*results.of(method=name).mean_curve("ga").items()])
-        for name in answers.drawn(answers.ordered(results.usable))[:_METHODS]
+        for name in method_traits.drawn(method_traits.ordered(results.usable))[:_METHODS]
     ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tff_pcdd import measures, tables, text
 from tff_pcdd.report import charts
 from tff_pcdd.report.client_tables import Column, Row, Table
-from tff_pcdd.results import answers, by_client
+from tff_pcdd.results import by_client, method_traits
 from tff_pcdd.results.by_client import ClientResult
 from tff_pcdd.results.run_results import ALONE, Results
 from tff_pcdd.tables import BASELINE
@@ -38,7 +38,7 @@ def accuracies(results: Results, clients: Sequence[ClientResult]) -> Table:
         columns.append(Column("lowest PA", "PA at the client where it is lowest, mean over seeds"))
     columns.append(Column("seeds", "finished runs that did not diverge"))
     rows = []
-    for method in answers.ordered(results):
+    for method in method_traits.ordered(results):
         runs = results.of(method=method)
         cells = _cells(runs, keys)
         if compared:
@@ -61,7 +61,7 @@ def accuracies(results: Results, clients: Sequence[ClientResult]) -> Table:
 def further(results: Results) -> Table | None:
     """Metrics, a user's measures, and accuracies in the best round on held-out samples, if any."""
     keys = [key for key in measures.tabled(results.value_keys()) if key not in measures.TABLE]
-    methods = answers.ordered(results)
+    methods = method_traits.ordered(results)
     rows = [Row(method, _cells(results.of(method=method), keys)) for method in methods]
     ranked = [index for index, key in enumerate(keys) if not tables.is_own(key)]
     return Table(_columns(keys), _with_best(rows, ranked)) if keys else None
@@ -79,7 +79,7 @@ def _cells(runs: Results, keys: Sequence[str]) -> list[tuple[str, float | None]]
 
 def _with_best(rows: Sequence[Row], compared: Sequence[int]) -> list[Row]:
     """The rows with marks of the best values of some columns; baselines are not compared."""
-    ranked = [row for row in rows if not answers.is_baseline(row.name)]
+    ranked = [row for row in rows if not method_traits.is_baseline(row.name)]
     best = {}
     for index in compared:
         values = [row.cells[index][1] for row in ranked]
@@ -105,7 +105,7 @@ def costs(results: Results) -> Table:
     ]
     baseline = results.of(method=BASELINE).mean("seconds_per_round")
     rows = []
-    for method in answers.ordered(results):
+    for method in method_traits.ordered(results):
         runs = results.of(method=method)
         seconds = runs.mean("seconds_per_round")
         ratio = seconds / baseline if seconds is not None and baseline else None
@@ -128,7 +128,7 @@ def curves(results: Results) -> list[charts.Chart]:
     methods, styles = results.by_method(), colors.of_methods(results.methods)
     drawn = []
     for column, title, own in (
-        ("ga", "GA (%): global model", answers.drawn(results.methods)),
+        ("ga", "GA (%): global model", method_traits.drawn(results.methods)),
         ("pa", "PA (%): personal models", results.methods),
     ):
         lines = [_line(m, methods[m], column, styles[m]) for m in own]

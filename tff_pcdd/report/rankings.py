@@ -16,8 +16,8 @@ from tff_pcdd.errors import SettingError, nearest, question
 from tff_pcdd.report import ranking_picture, ranking_tables, settings_table
 from tff_pcdd.report.ranking_tables import MEASURES
 from tff_pcdd.results import comparison, ranks
-from tff_pcdd.results.answers import has_global_model, is_baseline
 from tff_pcdd.results.gains import units
+from tff_pcdd.results.method_traits import has_global_model, is_baseline
 from tff_pcdd.results.ranks import Probability
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import Result, Results

@@ -18,7 +18,7 @@ from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import pages, settings_table, terms
 from tff_pcdd.report.client_tables import Column, Row, Table
-from tff_pcdd.results import answers, by_client, compared, comparison, grid_points
+from tff_pcdd.results import by_client, compared, comparison, grid_points, method_traits
 from tff_pcdd.results.answers import Recommended
 from tff_pcdd.results.compared import Compared
 from tff_pcdd.results.gains import gain
@@ -523,7 +523,7 @@ def _highest(rows: Sequence[Row], va: str, answered: bool) -> list[tuple[str, st
     # In the answer of the final runs, which stands above, another method may lead.
     why = " Settings were chosen by it; the above is from test samples and final seeds." * answered
     # Baselines are no candidates.
-    rows = [row for row in rows if not answers.is_baseline(row.name)] or rows
+    rows = [row for row in rows if not method_traits.is_baseline(row.name)] or rows
     best = rows[0]
     shown, score = best.cells[0]
     scores = [(row.name, row.cells[0][1]) for row in rows]

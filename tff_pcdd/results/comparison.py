@@ -11,7 +11,8 @@ from tff_pcdd import findings, tables
 from tff_pcdd.data import partitions
 from tff_pcdd.experiment.history import History
 from tff_pcdd.results import run_evidence
-from tff_pcdd.results.answers import UNTUNED, Tuning, is_re_trained
+from tff_pcdd.results.answers import UNTUNED, Tuning
+from tff_pcdd.results.method_traits import is_re_trained
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.tables import read_number

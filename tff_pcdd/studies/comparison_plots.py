@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from tff_pcdd import measures
 from tff_pcdd.diagnostics import pruning
 from tff_pcdd.experiment.history import in_common
-from tff_pcdd.results import answers
+from tff_pcdd.results import method_traits
 from tff_pcdd.tables import BASELINE, deviation
 from tff_pcdd.training import History, colors, plots
 
@@ -32,7 +32,7 @@ _COLUMNS_OF_PANELS = 3
 def curves(results: Results, title: str, diverged: Results | None = None):
     """GA over the rounds that all seeds have measured, averaged: a panel for each partition.
 
-    Of the methods that `answers.drawn` names.
+    Of the methods that `method_traits.drawn` names.
 
     The curve of each run that diverged is dotted and ends with a cross.
 
@@ -44,7 +44,7 @@ def curves(results: Results, title: str, diverged: Results | None = None):
     figure, panels = _panels(results, width=7.5, height=max(4.8, 0.24 * len(names)))
     last: dict[str, float] = {}
     for axes, (partition, methods) in zip(panels, results.items(), strict=True):
-        for method in answers.drawn(methods):
+        for method in method_traits.drawn(methods):
             runs = methods[method]
             for run in (diverged or {}).get(partition, {}).get(method, ()):
                 style = {**styles[method], "linestyle": ":", "marker": "x", "markevery": [-1]}

@@ -10,7 +10,7 @@ from typing import Any
 from tff_pcdd import findings, measures, tables
 from tff_pcdd.findings import Finding
 from tff_pcdd.measures import PARTS
-from tff_pcdd.results import answers, run_evidence
+from tff_pcdd.results import method_traits, run_evidence
 from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.run_results import Results
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, by_partition, results_of
@@ -61,7 +61,7 @@ def summary_table(runs: Sequence[StudyRun]) -> str:
     keys = ("ga_final", "pa_before_final", "pa_final")
     headings, over_fedavg = [*measures.headings(*keys).values()], f"GA over {BASELINE}"
     lines = [["method", *headings, over_fedavg, "PA over local", "seeds"]]
-    order = [name for name in answers.ordered(results) if name in groups]
+    order = [name for name in method_traits.ordered(results) if name in groups]
     for method in [*order, *(name for name in groups if name not in order)]:
         own, group = results.of(method=method), groups[method]
         gains = [] if method == BASELINE else own.gains(fedavg, "ga_final")
