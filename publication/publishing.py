@@ -23,13 +23,13 @@ from tff_pcdd._version import __version__
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.report import settings_table
-from tff_pcdd.results import comparison, confusion
+from tff_pcdd.results import comparison_directory, confusion
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.studies import method_sweep
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.tables import read_number
-from tff_pcdd.training.file_names import COMPARISON_TABLE, METRICS, SWEEP_RUNS, SWEEP_TABLE
+from tff_pcdd.training.file_names import COMPARISON_TABLE, CONFIG, METRICS, SWEEP_RUNS, SWEEP_TABLE
 from tff_pcdd.training.run_directory import path_settings
 
 # The most points of a published curve.
@@ -84,8 +84,8 @@ def publish(
     trials, calls = _trials(path), read_calls(path)
     directory = Directory(path / COMPARISON, compared=False)
     results = _finals(path, directory, trials, calls)
-    runs = _with_settings(path, directory, results)
-    settings = [values for _, values in runs]
+    _check_settings(path, directory, results)
+    settings = [run.settings for run in results]
     config = settings_table.configuration(settings[0])
     if config is None:
         reason = f"config.json in {results[0].folder} cannot be used"
@@ -105,7 +105,7 @@ def publish(
         "final_seeds": sorted({int(result.seed) for result in results}),
         "seconds_of_rounds": round(seconds(tuning, results), 1),
         "calls": calls,
-        "data_sha256": _data(path, runs),
+        "data_sha256": _data(path, results),
         "settings": _common(settings),
     }
     folder = Path(publish_dir) / name
@@ -151,14 +151,14 @@ def _finals(
     directory: Directory,
     trials: Sequence[Mapping[str, str]],
     calls: Sequence[Mapping[str, Any]],
-) -> list[Result]:
+) -> Results:
     """The final runs of the methods for which settings were chosen."""
     chosen = [trial["algorithm"] for trial in trials if trial["chosen"] == "True"]
     try:
-        every = comparison.read(directory)
+        every = comparison_directory.read_runs(directory)
     except FileNotFoundError:
         every = Results([])
-    found = [result for result in every if result.method in chosen]
+    found = Results([result for result in every if result.method in chosen])
     if odd := [result.seed for result in found if not result.seed.isdecimal()]:
         reason = f"is damaged (the seed {odd[0]} is no number)"
         raise DamagedFileError(f"{directory.path / COMPARISON_TABLE} {reason}")
@@ -185,16 +185,13 @@ def _finals(
     return found
 
 
-def _with_settings(
-    path: Path, directory: Directory, results: Sequence[Result]
-) -> list[tuple[Result, Mapping[str, Any]]]:
-    """All final runs with their settings."""
-    found = comparison.settings(results)
-    if len(found) < len(results):
+def _check_settings(path: Path, directory: Directory, results: Results) -> None:
+    """Refuses runs whose settings were not found."""
+    if len(results.with_settings) < len(results):
         lost = next((result.label for result in results if result.folder is None), None)
-        reason = f"the directory of {lost} is missing" if lost else directory.damaged()[0]
+        damaged = [*directory.damaged(), f"the {CONFIG} of a run is empty"]
+        reason = f"the directory of {lost} is missing" if lost else damaged[0]
         raise SettingError("sweep_dirs", path, reason)
-    return found
 
 
 def _final(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -265,14 +262,14 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _data(path: Path, runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> dict[str, str | None]:
+def _data(path: Path, results: Results) -> dict[str, str | None]:
     """The digest of the data of each final seed, from the checkpoints; None without one.
 
     Raises:
         SettingError: runs with the same seed had different data.
     """
-    digests: dict[str, str | None] = {result.seed: None for result, _ in runs}
-    for (_, seed), by_digest in comparison.by_data(runs).items():
+    digests: dict[str, str | None] = {result.seed: None for result in results}
+    for (_, seed), by_digest in comparison_directory.by_data(results).items():
         (digests[seed], (first, *_)), *others = by_digest.items()
         for _, (other, *_) in others:
             reason = f"{first.label} and {other.label} cannot be compared, because the data "

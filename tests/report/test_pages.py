@@ -22,7 +22,7 @@ from tff_pcdd.report import (
     write_index,
     write_report,
 )
-from tff_pcdd.results import compared
+from tff_pcdd.results import comparison_directory
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.settings import describe
 from tff_pcdd.studies import comparison_tables, method_sweep_tables
@@ -312,7 +312,7 @@ def test_a_page_reads_the_settings_of_each_run_once(tmp_path, monkeypatch):
     monkeypatch.setattr(
         Directory, "json", lambda self, name: [opened.append(name), read_json(self, name)][1]
     )
-    assert len(compared.read(Directory(tmp_path)).settings) == 4
+    assert len(comparison_directory.read(Directory(tmp_path)).results.with_settings) == 4
     names = [name for name in opened if name.endswith("/config.json")]
     assert len(names) == len({*names}) == 4
 
@@ -457,7 +457,7 @@ def test_further_rounds_of_a_comparison_take_the_time_of_all_its_runs(tmp_path):
     for path in tmp_path.glob("*/seed_*/summary.json"):
         summary = {**json.loads(path.read_text()), "findings": [advice.record()]}
         path.write_text(json.dumps(summary))
-    nexts = [each.next for each in compared.read(Directory(tmp_path)).findings]
+    nexts = [each.next for each in comparison_directory.read(Directory(tmp_path)).findings]
     assert "Next: --rounds=92 (now 12, about 1 min 20 s more, one run after the other)." in nexts
 
 
@@ -515,7 +515,7 @@ def test_clients_are_averaged_over_seeds_only_where_seeds_have_the_same(tmp_path
         ),
     ):
         make_comparison(tmp_path / name, alone=True, **settings)
-        found = compared.read(Directory(tmp_path / name))
+        found = comparison_directory.read(Directory(tmp_path / name))
         assert len(found.answers[0].at_clients.clients) == count
         shown = " ".join(page(comparison_dir=tmp_path / name).texts)
         seeds = " of 2 seeds" if count == 6 else ""

@@ -11,7 +11,7 @@ from tests.report.directories import make_run
 from tff_pcdd import findings
 from tff_pcdd.findings import Change, Finding
 from tff_pcdd.report import client_tables
-from tff_pcdd.results import answers, by_client, method_traits, run_evidence
+from tff_pcdd.results import answers, by_client, comparison_findings, method_traits, run_evidence
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import Result, Results
@@ -319,7 +319,7 @@ def test_advice_to_a_comparison_is_what_its_program_accepts():
         (["fedavg", "fedgela"], ("client_weighting",), ["", "rounds=60."]),
     ):
         runs = made({method: [50.0] for method in methods})
-        kept = answers.agreeing(found, runs, answers.Tuning(settings=tuned))
+        kept = comparison_findings.agreeing(found, runs, tuned)
         assert [each.next.rpartition("Next: --client_weighting=")[2] for each in kept] == [
             left[0],
             f"Next: --{left[1]}",
@@ -412,7 +412,7 @@ def test_clients_gain_and_lose():
         "With fedgela (PA after), 1 of 5 clients gains over training alone by more than chance; "
         "1 loses: south (−20.0)."
     )
-    [line] = answers.of_clients([answer])
+    [line] = comparison_findings.of_clients([answer])
     assert line.what.startswith("1 of 2 methods lose to training alone at some client")
     assert line.next == "Next: keep the model of --algorithm=local at these clients, or take ccvr."
 
@@ -466,7 +466,7 @@ def test_without_training_alone_clients_are_compared_with_fedavg():
     [answer] = answers.read(results(), clients)
     assert answer.at_clients.over == "fedavg"
     assert answer.at_clients.gains == {"fedgela": {"north": (30.0, True)}}
-    assert [*answers.of_clients([answer])] == []
+    assert [*comparison_findings.of_clients([answer])] == []
     [answer] = answers.read(results(), clients[1:])
     assert answer.at_clients is None
 
@@ -474,16 +474,16 @@ def test_without_training_alone_clients_are_compared_with_fedavg():
 def test_a_re_trained_head_that_is_worse_than_fedavg():
     """9, 10 and 11 points: Student's half-width is 4.303 / √3 for a deviation of 1."""
     values = {"fedavg": [80.0, 81.0, 82.0], "ccvr": [71.0, 71.0, 71.0], "fedgela": [60.0] * 3}
-    [found] = answers.of_re_trained(made(values))
+    [found] = comparison_findings.of_re_trained(made(values))
     assert found[:3] == (
         "re-trained",
         "The global model of ccvr is worse than that of fedavg, from which it differs in its "
         "re-trained head: −10.0 (95 % interval −12.5 to −7.5) points of GA.",
         "Next: --algorithm=fedavg.",
     )
-    assert [*answers.of_re_trained(made({**values, "ccvr": [80.0, 82.0, 83.0]}))] == []
-    assert [*answers.of_re_trained(made({**values, "ccvr": [70.0, 81.0, 82.0]}))] == []
-    assert [*answers.of_re_trained(made({"ccvr": [71.0]}))] == []
+    assert [*comparison_findings.of_re_trained(made({**values, "ccvr": [80.0, 82.0, 83.0]}))] == []
+    assert [*comparison_findings.of_re_trained(made({**values, "ccvr": [70.0, 81.0, 82.0]}))] == []
+    assert [*comparison_findings.of_re_trained(made({"ccvr": [71.0]}))] == []
 
 
 def test_findings_of_runs_are_collected():
@@ -491,7 +491,7 @@ def test_findings_of_runs_are_collected():
     rising = Finding.advised("rising", "GA was still rising.", [longer])
     own = Finding("below global", "Of one run.")
     runs = results(load_findings=lambda: [rising, own])
-    [line] = answers.of_runs(runs)
+    [line] = comparison_findings.of_runs(runs)
     assert line.what == (
         "Accuracy was still rising in 15 of 15 runs: fedavg seed 0 (P), fedavg seed 1 (P), "
         "fedavg seed 2 (P), fedgela seed 0 (P), fedgela seed 1 (P), fedgela seed 2 (P) and 9 more."
@@ -513,7 +513,7 @@ def test_a_change_for_all_runs_is_not_advised_for_a_few(of_fedavg, of_others, is
         dataclasses.replace(run, load_findings=found[int(run.seed) < kinds.get(run.method, 0)])
         for run in results()
     )
-    [line] = answers.of_runs(runs)
+    [line] = comparison_findings.of_runs(runs)
     assert line.what.startswith(
         f"The last round is far below the best one in {sum(kinds.values())} of 15 "
     )

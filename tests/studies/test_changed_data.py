@@ -12,7 +12,7 @@ from tests.data.refusals import refuses, unusable
 from tff_pcdd.data import DataConfig
 from tff_pcdd.data.sources.table import Table
 from tff_pcdd.report import comparison_page
-from tff_pcdd.results import compared
+from tff_pcdd.results import comparison_directory
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import ParallelOptions, compare, dry_run
 from tff_pcdd.training import ExperimentConfig, earlier_data, restore_run, run_experiment
@@ -185,7 +185,7 @@ def test_nothing_is_answered_from_runs_on_different_data(folder, out):
     report = run(folder, out, ["fedavg", "fedprox", "local"]).report
     assert "One model for all:" not in report
     assert "Federating" not in report
-    found = compared.read(Directory(out))
+    found = comparison_directory.read(Directory(out))
     assert not found.answers
     first = found.findings[0]
     assert first.what.startswith("The data have changed between these runs, which cannot be comp")

@@ -13,7 +13,7 @@ from tests.studies.made_runs import replace_training
 from tff_pcdd import measures
 from tff_pcdd.errors import SettingError, WriteError
 from tff_pcdd.report import comparison_page
-from tff_pcdd.results import answers, compared
+from tff_pcdd.results import answers, comparison_directory
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import TableOptions, compare, comparison, comparison_tables, study
 from tff_pcdd.studies.study import StudyRun
@@ -570,7 +570,7 @@ def test_a_disk_that_fails_when_results_are_read_is_said(computed, tmp_path, mon
     def fail(*_):
         raise OSError(5, "Input/output error", "comparison.csv")
 
-    monkeypatch.setattr(compared, "read", fail)
+    monkeypatch.setattr(comparison_directory, "read", fail)
     compare(configs(), tmp_path)
     said = "the answer and the findings lack what cannot be read: "
     assert f"{said}[Errno 5] Input/output error: 'comparison.csv'" in caplog.messages

@@ -5,7 +5,7 @@ declared here, once: those of runs in `runs`, `chance` and `clients`, those of g
 Their thresholds are in `thresholds`, and `advice` gives one advice for all findings of a run. A run
 writes its findings into summary.json, programs print them, and pages show them; pages compute them
 again, so runs of earlier versions have them too. Comparisons collect the findings of their runs
-(`tff_pcdd.results.compared`).
+(`tff_pcdd.results.comparison_findings`).
 
     finding = next(of_run(settings, summary, history, evidence))
     print(finding.line)

@@ -20,9 +20,9 @@ from tff_pcdd.report import (
     settings_table,
     terms,
 )
-from tff_pcdd.results import by_client, compared, comparison, method_traits
+from tff_pcdd.results import by_client, comparison_directory, method_traits
 from tff_pcdd.results.answers import Answer
-from tff_pcdd.results.compared import Compared
+from tff_pcdd.results.comparison_directory import Compared
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import ALONE, Result, Results
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG, REPORT
@@ -69,14 +69,14 @@ def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
         DamagedFileError: comparison.csv is damaged.
     """
     try:
-        found = compared.read(directory)
+        found = comparison_directory.read(directory)
     except FileNotFoundError:
         reason = f"holds no comparison: there is no {COMPARISON_TABLE}"
         if (directory.path / CONFIG).exists():
             reason = "holds a run; name it with run_dir"
         raise SettingError("comparison_dir", directory.path, reason) from None
     results, answered = found.results, found.answers
-    settings = [(result.method, values) for result, values in found.settings]
+    settings = [(run.method, run.settings) for run in results.with_settings]
     parts = [_part(name, directory, found) for name in results.partitions]
     exported, all_cards = cards.read(directory)
     common, varied = settings_table.common_and_varied(settings) if settings else ([], [])
@@ -92,7 +92,7 @@ def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
             (answer.partition, answer.sentences(), _exports(answer, found)) for answer in answered
         ],
         "parts": parts,
-        "command": _command(found.settings, results),
+        "command": _command(results),
         "several_seeds": len({result.seed for result in results}) > 1,
         "has_local": ALONE in results.methods,
         "runs": [_run(directory, result, page or directory.path) for result in results],
@@ -107,30 +107,28 @@ def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
 
 def _exports(answer: Answer, found: Compared) -> list[tuple[str, str]]:
     """Which models to take by the answer on a partition, and commands that export them."""
-    runs = {
-        run.method: (run, values)
-        for run, values in found.settings[::-1]
-        if run.partition == answer.partition and not run.diverged
-    }
+    own = found.results.of(partition=answer.partition).usable.with_settings
+    runs = {run.method: run for run in reversed(own)}
     exports = []
     for each in answer.recommended:
         if each.method not in runs:
             continue
-        run, values = runs[each.method]
+        run = runs[each.method]
         assert run.folder is not None
         config, name = run.folder / CONFIG, each.method
         what = f"{each.what}: export {name}'s of seed {run.seed}{each.why}"
-        exports.append((what, settings_table.export_command(config, values, name, each.flags)))
+        command = settings_table.export_command(config, run.settings, name, each.flags)
+        exports.append((what, command))
     return exports
 
 
-def _command(runs: Sequence[tuple[Result, Mapping[str, Any]]], results: Results) -> str:
+def _command(results: Results) -> str:
     """The command of the comparison; empty for several partitions, which have settings each."""
+    runs = results.with_settings
     if not runs or len(results.partitions) > 1:
         return ""
-    methods = list(dict.fromkeys(result.method for result, _ in runs))
-    seeds = list(dict.fromkeys(result.seed for result, _ in runs))
-    return settings_table.comparison_command([values for _, values in runs], methods, seeds)
+    seeds = list(dict.fromkeys(run.seed for run in runs))
+    return settings_table.comparison_command([run.settings for run in runs], runs.methods, seeds)
 
 
 def _title(settings: Sequence[tuple[str, Mapping[str, Any]]], results: Results) -> str:
@@ -163,13 +161,12 @@ def _part(name: str, directory: Directory, found: Compared) -> Part:
     if answer is not None and answer.at_clients:
         gains = client_tables.heat_map(answer.at_clients, methods, answer.recommended_gains)
     own = [client for client in found.clients if client.run[0] == name]
-    runs = [pair for pair in found.settings if pair[0].partition == name]
     return Part(
         name,
         method_tables.accuracies(on_partition, own),
         method_tables.further(on_partition),
         method_tables.curves(on_partition),
-        *_holdings(directory, runs),
+        *_holdings(directory, on_partition.with_settings),
         client_tables.of_comparison(own, methods) if own else None,
         gains,
         len({client.run[2] for client in own}) > 1 and not by_client.several_seeds(own),
@@ -177,24 +174,22 @@ def _part(name: str, directory: Directory, found: Compared) -> Part:
     )
 
 
-def _holdings(
-    directory: Directory, runs: Sequence[tuple[Result, Mapping[str, Any]]]
-) -> tuple[matrices.Grid | None, str]:
+def _holdings(directory: Directory, runs: Results) -> tuple[matrices.Grid | None, str]:
     """Who holds which classes, by the first of the runs whose clients are known."""
-    for result, settings in runs:
+    for result in runs:
         assert result.folder is not None
         inside = Directory(result.folder, compared=False)
         held = directory.attempt(directory.place(result.folder / CLIENTS), by_client.read, inside)
         if held and held.classes:
-            seeds = {f"{values.get('data_seed')}" for _, values in runs}
-            others = _other_seeds(settings) if len(seeds) > 1 else ""
+            seeds = {f"{run.settings.get('data_seed')}" for run in runs}
+            others = _other_seeds(result.settings) if len(seeds) > 1 else ""
             return matrices.who_holds_what(held), f" with seed {result.seed}{others}"
     return None, ""
 
 
 def _other_seeds(settings: Mapping[str, Any]) -> str:
     """What the data of other seeds differ in; empty for nothing."""
-    if not comparison.keeps_clients(settings):
+    if not comparison_directory.keeps_clients(settings):
         return "; other seeds divide the data anew"
     if settings.get("max_clients") is not None:
         return "; other seeds draw other clients"

@@ -13,7 +13,7 @@ from tff_pcdd import tables, text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.report import charts, pages, settings_table, sweep_page, terms
-from tff_pcdd.results import answers, comparison, method_traits
+from tff_pcdd.results import answers, comparison_directory, method_traits
 from tff_pcdd.results.reading import Directory, numbers
 from tff_pcdd.results.run_results import Results
 from tff_pcdd.studies import method_sweep
@@ -226,12 +226,12 @@ def _of_run(root: Path, directory: Directory) -> Entry:
 
 
 def _of_comparison(root: Path, directory: Directory) -> Entry:
-    results = comparison.read(directory)
+    results = comparison_directory.read_runs(directory)
     order = [name for name in method_traits.ordered(results) if results.of(method=name).usable]
     found = {run.method: run for run in reversed(results) if run.folder is not None}
-    known = comparison.settings([found[name] for name in order if name in found])
+    known = Results([found[name] for name in order if name in found]).with_settings
     several = len(results.partitions) > 1
-    named = [(run, settings_table.names(each, several=several)) for run, each in known]
+    named = [(run, settings_table.names(run.settings, several=several)) for run in known]
     titles = {run.method: title for run, (title, _) in named}
     # Who the clients are has no part in which model for all is recommended.
     (answer, *_) = answers.read(results, ()) or [answers.Answer("", ())]
@@ -287,7 +287,7 @@ def _of_sweep(root: Path, directory: Directory) -> Entry:
         ga=ga,
         pa=pa,
         epochs=epochs,
-        seconds=_seconds(comparison.history(directory, run) for run in sorted(runs)),
+        seconds=_seconds(comparison_directory.history(directory, run) for run in sorted(runs)),
     )
     entry.curves = _curves(entry.folder, content["finals"])
     return entry

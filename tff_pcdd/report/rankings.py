@@ -15,12 +15,12 @@ from tff_pcdd import files, tables
 from tff_pcdd.errors import SettingError, nearest, question
 from tff_pcdd.report import ranking_picture, ranking_tables, settings_table
 from tff_pcdd.report.ranking_tables import MEASURES
-from tff_pcdd.results import comparison, ranks
+from tff_pcdd.results import comparison_directory, ranks
 from tff_pcdd.results.gains import units
 from tff_pcdd.results.method_traits import has_global_model, is_baseline
 from tff_pcdd.results.ranks import Probability
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.results.run_results import Result, Results
+from tff_pcdd.results.run_results import Results
 from tff_pcdd.studies import study
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.tables import BASELINE
@@ -204,7 +204,7 @@ def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:
     for path in paths:
         directory = Directory(_comparison_in(path), compared=False)
         try:
-            results = comparison.read(directory)
+            results = comparison_directory.read_runs(directory)
         except FileNotFoundError:
             reason = f"holds no comparison: there is no {COMPARISON_TABLE}"
             raise SettingError("comparison_dirs", path, reason) from None
@@ -230,10 +230,10 @@ def _comparison_in(path: Path) -> Path:
     return inner if (inner / COMPARISON_TABLE).is_file() else path
 
 
-def _name(directory: Directory, results: Sequence[Result], partition: str) -> str:
+def _name(directory: Directory, results: Results, partition: str) -> str:
     """The data and the partition, from the settings of a run if its directory is there."""
-    for _, settings in comparison.settings(results)[:1]:
-        config = settings_table.configuration(settings)
+    for run in results.with_settings[:1]:
+        config = settings_table.configuration(run.settings)
         if config is not None:
             return config.data.identify()
     return f"{directory.path.name}, {partition}"

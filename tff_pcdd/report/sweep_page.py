@@ -18,9 +18,9 @@ from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import pages, settings_table, terms
 from tff_pcdd.report.client_tables import Column, Row, Table
-from tff_pcdd.results import by_client, compared, comparison, grid_points, method_traits
+from tff_pcdd.results import by_client, comparison_directory, grid_points, method_traits
 from tff_pcdd.results.answers import Recommended
-from tff_pcdd.results.compared import Compared
+from tff_pcdd.results.comparison_directory import Compared
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import Result, Results
@@ -255,7 +255,7 @@ def _by_point(
     for row in rows:
         point, seed = row["settings"], row.get("seed", "")
         folder = folders.get((point, f"seed_{seed}"))
-        load = functools.partial(comparison.history, directory, folder)
+        load = functools.partial(comparison_directory.history, directory, folder)
         diverged, method = row.get("diverged") == "True", name_of(row.get("algorithm", "?"))
         values = {key: read_number(row.get(key, "")) for key in keys}
         run = Result("", method, seed, diverged, values, load_history=load)
@@ -338,7 +338,8 @@ def _methods(
     ]
     finals = Directory(directory.path / COMPARISON, directory.compared)
     report = finals.path / REPORT
-    final = directory.attempt(COMPARISON, compared.read, finals) or compared.NOTHING
+    read = comparison_directory.read
+    final = directory.attempt(COMPARISON, read, finals) or comparison_directory.NOTHING
     call = _last_call(directory)
     recorded = str(call.get("criterion"))
     criterion = recorded if recorded in measures.best_rounds() else ""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tff_pcdd import files
 from tff_pcdd.errors import DataError, SettingError, WriteError, shown
 from tff_pcdd.report import comparison_page, index_page, pages, run_page, sweep_page
-from tff_pcdd.results import comparison
+from tff_pcdd.results import comparison_directory
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.training.callbacks import Callback
 from tff_pcdd.training.file_names import REPORT
@@ -190,7 +190,8 @@ def write_automatically(**directory: Any) -> tuple[Path | None, str]:
 def _write_runs(directory: Directory) -> None:
     """Writes the reports of the finished runs of a comparison, to which its page links."""
     try:
-        folders = [run.folder for run in comparison.read(directory) if run.folder is not None]
+        runs = comparison_directory.read_runs(directory)
+        folders = [run.folder for run in runs if run.folder is not None]
     except (FileNotFoundError, DataError):
         # The page of the comparison says so.
         return

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tff_pcdd import findings, measures, tables, text
-from tff_pcdd.findings import Finding
 from tff_pcdd.results import by_client, client_gains, federating
 from tff_pcdd.results.by_client import ClientResult, of_method, paired
 from tff_pcdd.results.client_gains import ClientGains
@@ -20,7 +19,6 @@ from tff_pcdd.results.method_traits import (
     federated,
     has_global_model,
     is_baseline,
-    is_re_trained,
     starts_from_global,
 )
 from tff_pcdd.results.run_results import ALONE, Results
@@ -37,37 +35,6 @@ _TOO_EASY = (
     "The task is too easy to tell them apart, with more seeds too: take harder data, such as a "
     "smaller --max_train_samples, or fewer --rounds to see which learns faster."
 )
-
-# Findings of single runs that a comparison repeats, in one line each; the others are in the
-# reports of the runs.
-_REPEATED = {
-    "one answer": "The global model gives the same answer to nearly all test samples",
-    "chance": "The global model is no better than always giving the same answer",
-    "personal chance": "The personal models are no better than always giving the same answer",
-    "never predicted": "The global model never answers some classes",
-    "groups": "Nothing is classified correctly of some group of classes",
-    "flat": "An accuracy does not change any more",
-    "falling": "An accuracy has been falling for many rounds",
-    "unstable": "The last round is far below the best one",
-    "re-trained": "The re-trained head is worse than the head that clients have trained",
-    "after local": "Local training makes the personal models worse",
-    "rising": "Accuracy was still rising",
-}
-
-
-class Tuning(NamedTuple):
-    """What a sweep has chosen with; empty without a sweep.
-
-    Attributes:
-        seeds: the seeds with which it has chosen.
-        settings: the names of the settings that it has chosen.
-    """
-
-    seeds: Collection[int] = ()
-    settings: Collection[str] = ()
-
-
-UNTUNED = Tuning()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -546,86 +513,3 @@ def _is_full(accuracy: float, sample: float) -> bool:
     """Whether an accuracy in percent leaves room for no more than one test sample."""
     room = 100.0 - accuracy
     return room < sample or tables.is_equal(room, sample)
-
-
-def of_clients(given: Sequence[Answer]) -> Iterator[Finding]:
-    """A line for each partition about the clients at which methods lose to training alone."""
-    for answer in given:
-        if answer.at_clients is not None and answer.at_clients.over == ALONE:
-            where = f" on {answer.partition}" if len(given) > 1 else ""
-            yield from _losers(answer.at_clients, where)
-
-
-def _losers(gains: ClientGains, where: str) -> Iterator[Finding]:
-    tried = federated(gains.gains)
-    losers = {method: lost for method in tried if (lost := gains.lost(method))}
-    if losers:
-        names = [f"{method} at {findings.listed_losses(lost)}" for method, lost in losers.items()]
-        without = [method for method in tried if method not in losers]
-        instead = f", or take {text.listed(without, 3)}" if without else ""
-        yield Finding(
-            "below local",
-            f"{len(losers)} of {text.plural(len(tried), 'method')}{where} lose to training alone "
-            f"at some client, by more than chance (difference in points): {'; '.join(names)}.",
-            f"Next: keep the model of --algorithm={ALONE} at these clients{instead}.",
-        )
-
-
-def of_re_trained(results: Results) -> Iterator[Finding]:
-    """Methods that are FedAvg with a re-trained head, and worse than FedAvg."""
-    fedavg = results.of(method=BASELINE)
-    for method, own in results.by_method().items():
-        if not is_re_trained(method):
-            continue
-        ahead = gain(
-            units(
-                [
-                    own.of(partition=name).gains(fedavg.of(partition=name), "ga_final")
-                    for name in results.partitions
-                ]
-            )
-        )
-        if ahead is not None and ahead.is_certain and ahead.mean < -findings.FLAT:
-            yield Finding(
-                "re-trained",
-                f"The global model of {method} is worse than that of {BASELINE}, from which it "
-                f"differs in its re-trained head: {ahead.shown} points of GA.",
-                f"Next: --algorithm={BASELINE}.",
-            )
-
-
-def of_runs(results: Results) -> list[Finding]:
-    """The findings of single runs, one line for each kind; see `agreeing`.
-
-    A change is one for all runs, and advised only if enough of them need it.
-    """
-    lines = []
-    methods = federated(results.methods)
-    asked = methods or results.methods
-    enough = findings.SHARE_ADVISED * sum(run.method in asked for run in results)
-    for kind, what in _REPEATED.items():
-        own = [(run, found) for run in results for found in run.findings if found.kind == kind]
-        if own:
-            labels = [run.label for run, _ in own]
-            advised = [found for run, found in own if found.next and run.method in asked]
-            advice = [found.next for found in advised]
-            most = max(advised, key=lambda found: advice.count(found.next), default=Finding("", ""))
-            if len(advised) < enough:
-                most = Finding("", "")
-            lines.append(
-                Finding(
-                    kind,
-                    f"{what} in {len(own)} of {text.plural(len(results), 'run')}: "
-                    f"{text.listed(labels)}.",
-                    most.next,
-                    most.changes,
-                )
-            )
-    return lines
-
-
-def agreeing(found: Sequence[Finding], results: Results, tuning: Tuning) -> list[Finding]:
-    """Findings about a comparison, with advice that its program accepts for all methods."""
-    methods = federated(results.methods)
-    retrained = all(findings.can_retrain({"algorithm": method}) for method in methods)
-    return findings.agreeing(found, [*tuning.settings, *["head_calibration"] * (not retrained)])

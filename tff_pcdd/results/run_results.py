@@ -37,7 +37,7 @@ class Result:
         digest: the hash of its settings.
         folder: its directory; None if that was not found.
         name: its name in lists; by default method, seed and partition.
-        settings: its flat settings; None if they were not found.
+        settings: its flat settings; empty if they were not found.
         load_history: reads its measurements by round, see `history`.
         load_findings: reads its findings, see `findings`.
     """
@@ -50,7 +50,7 @@ class Result:
     digest: str = ""
     folder: Path | None = None
     name: str = ""
-    settings: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     load_history: Callable[[], History | None] = dataclasses.field(
         default=lambda: None, compare=False
     )
@@ -114,6 +114,11 @@ class Results(Sequence[Result]):
     def diverged(self) -> Results:
         """The runs that diverged."""
         return Results([run for run in self if run.diverged])
+
+    @property
+    def with_settings(self) -> Results:
+        """The runs whose settings were found."""
+        return Results([run for run in self if run.settings])
 
     @property
     def methods(self) -> list[str]:

@@ -15,8 +15,8 @@ from tff_pcdd import files, stages
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.config import check_is_config
 from tff_pcdd.findings import Finding
-from tff_pcdd.results import compared
-from tff_pcdd.results.answers import UNTUNED, Tuning
+from tff_pcdd.results import comparison_directory
+from tff_pcdd.results.comparison_directory import NOTHING, UNTUNED, Tuning
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import ALONE, Results
 from tff_pcdd.studies import comparison_tables, study
@@ -123,9 +123,9 @@ def compute(
     stages.enter("drawing pictures")
     _draw(directory, runs)
     stages.leave()
-    read = Directory(directory, compared=False)
-    found = read.attempt(COMPARISON_TABLE, compared.read, read, tuning) or compared.NOTHING
-    for line in read.damaged():
+    written, read = Directory(directory, compared=False), comparison_directory.read
+    found = written.attempt(COMPARISON_TABLE, read, written, tuning) or NOTHING
+    for line in written.damaged():
         _warn(f"the answer and the findings lack what cannot be read: {line}")
     document = comparison_tables.document(runs, found.findings, found.answers, target)
     files.write_text(directory / _TABLES, document)

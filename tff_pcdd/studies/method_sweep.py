@@ -19,7 +19,7 @@ from etils import epy
 from tff_pcdd import files, stages
 from tff_pcdd.errors import DamagedFileError, OtherRunError, SettingError
 from tff_pcdd.findings import Finding
-from tff_pcdd.results.answers import Tuning
+from tff_pcdd.results.comparison_directory import Tuning
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.comparison import Comparison
