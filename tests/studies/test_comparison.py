@@ -13,7 +13,7 @@ from tests.studies.made_runs import replace_training
 from tff_pcdd import measures
 from tff_pcdd.errors import SettingError, WriteError
 from tff_pcdd.report import comparison_page
-from tff_pcdd.results import answers, comparison_directory
+from tff_pcdd.results import comparison_directory, verdict
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import TableOptions, compare, comparison, comparison_tables, study
 from tff_pcdd.studies.study import StudyRun
@@ -657,7 +657,7 @@ def test_the_report_fits_a_terminal():
     long = {"ga_final": 100.0, "pa_before_final": 99.5, "pa_final": 100.0}
     spread = {"ga_final": 1.0, "pa_before_final": 2.5, "pa_final": 1.0}
     runs = runs_of({name: [long, spread] for name in ("fedavg", "feddyn_prototypes", "local")})
-    report = comparison_tables.report(runs, answers.read(study.results_of(runs), []))
+    report = comparison_tables.report(runs, verdict.read(study.results_of(runs), []))
     assert max(map(len, report.splitlines())) <= 80
     assert "One model for all: " in report
     header, *rows = table_rows(report)

@@ -20,11 +20,11 @@ from tff_pcdd.report import (
     settings_table,
     terms,
 )
-from tff_pcdd.results import by_client, comparison_directory, method_traits
-from tff_pcdd.results.answers import Answer
+from tff_pcdd.results import by_client, comparison_directory, method_traits, wording
 from tff_pcdd.results.comparison_directory import Compared
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import ALONE, Result, Results
+from tff_pcdd.results.verdict import Answer
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG, REPORT
 
 
@@ -89,7 +89,8 @@ def content(directory: Directory, page: Path | None = None) -> dict[str, Any]:
         ),
         "findings": [*found.findings, *(Finding("damaged", line) for line in directory.damaged())],
         "answers": [
-            (answer.partition, answer.sentences(), _exports(answer, found)) for answer in answered
+            (answer.partition, wording.sentences(answer), _exports(answer, found))
+            for answer in answered
         ],
         "parts": parts,
         "command": _command(results),
@@ -116,7 +117,8 @@ def _exports(answer: Answer, found: Compared) -> list[tuple[str, str]]:
         run = runs[each.method]
         assert run.folder is not None
         config, name = run.folder / CONFIG, each.method
-        what = f"{each.what}: export {name}'s of seed {run.seed}{each.why}"
+        models, why = wording.models(each), wording.reasons(answer, each)
+        what = f"{models}: export {name}'s of seed {run.seed}{why}"
         command = settings_table.export_command(config, run.settings, name, each.flags)
         exports.append((what, command))
     return exports

@@ -13,7 +13,7 @@ from tff_pcdd import tables, text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.report import charts, pages, settings_table, sweep_page, terms
-from tff_pcdd.results import answers, comparison_directory, method_traits
+from tff_pcdd.results import comparison_directory, method_traits, verdict
 from tff_pcdd.results.reading import Directory, numbers
 from tff_pcdd.results.run_results import Results
 from tff_pcdd.studies import method_sweep
@@ -234,7 +234,7 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
     named = [(run, settings_table.names(run.settings, several=several)) for run in known]
     titles = {run.method: title for run, (title, _) in named}
     # Who the clients are has no part in which model for all is recommended.
-    (answer, *_) = answers.read(results, ()) or [answers.Answer("", ())]
+    (answer, *_) = verdict.read(results, ()) or [verdict.Answer("", ())]
     taken = [each.method for each in answer.recommended if "ga_final" in each.keys]
     order.sort(key=lambda name: name not in taken)
     best = results.of(method=order[0]) if order and not several else None

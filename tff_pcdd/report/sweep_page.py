@@ -9,7 +9,7 @@ import glob
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tff_pcdd import calls, files, findings, measures, tables, text
 from tff_pcdd.data import DataConfig
@@ -18,8 +18,7 @@ from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
 from tff_pcdd.report import pages, settings_table, terms
 from tff_pcdd.report.client_tables import Column, Row, Table
-from tff_pcdd.results import by_client, comparison_directory, grid_points, method_traits
-from tff_pcdd.results.answers import Recommended
+from tff_pcdd.results import by_client, comparison_directory, grid_points, method_traits, wording
 from tff_pcdd.results.comparison_directory import Compared
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
@@ -119,6 +118,20 @@ def _held_out(directory: Directory, pattern: str) -> int:
     return next(map(by_client.held_out, directory.folders(pattern)), 0)
 
 
+class Models(NamedTuple):
+    """Models of a method that the answer recommends.
+
+    Attributes:
+        what: which models.
+        why: why these, although another method leads; else empty.
+        flags: the flags of `tasks.export` for them.
+    """
+
+    what: str
+    why: str
+    flags: Sequence[str]
+
+
 @dataclasses.dataclass(frozen=True)
 class Command:
     """What to do with chosen settings.
@@ -133,7 +146,7 @@ class Command:
     chosen: str
     text: str
     asked: str
-    recommended: Recommended | None = None
+    recommended: Models | None = None
 
 
 def _command(
@@ -142,7 +155,7 @@ def _command(
     chosen: str,
     flagfile: str,
     name: str = "best",
-    recommended: Recommended | None = None,
+    recommended: Models | None = None,
 ) -> Command:
     """Exports a finished run of a point or a method; trains if there is none."""
     run = _run(directory, pattern, chosen)
@@ -371,7 +384,7 @@ def _methods(
         "sentence": f"{text.plural(len(by_method), 'method')} tuned with "
         f"{text.plural(len(cells), 'point')} in total. Every choice was made on samples that "
         "clients held out; no test data had a part in it.",
-        "answers": [pair for each in final.answers[:1] for pair in each.sentences()]
+        "answers": [pair for each in final.answers[:1] for pair in wording.sentences(each)]
         + (_highest(rows, va, bool(final.answers)) if chosen else []),
         "findings": findings.advised_once([*found, *final.findings]),
         "table": Table(columns, rows),
@@ -393,7 +406,7 @@ def _methods(
     }
 
 
-def _recommended(final: Compared, asked: str) -> tuple[Results, dict[str, Recommended]]:
+def _recommended(final: Compared, asked: str) -> tuple[Results, dict[str, Models]]:
     """The runs of the method to take by the accuracy that was asked for, and all models to take.
 
     Those of that accuracy come first.
@@ -406,7 +419,12 @@ def _recommended(final: Compared, asked: str) -> tuple[Results, dict[str, Recomm
     ]
     models = models[::-1] if asked == "ga_final" else models
     shown = final.results.of(method=taken[0]) if taken else Results(())
-    return shown, {each.method: each for each in models}
+    return shown, {
+        each.method: Models(
+            wording.models(each), wording.reasons(final.answers[0], each), each.flags
+        )
+        for each in models
+    }
 
 
 def _method_row(
@@ -439,7 +457,7 @@ def _commands(
     directory: Directory,
     pattern: str,
     methods: Sequence[str],
-    recommended: Mapping[str, Recommended],
+    recommended: Mapping[str, Models],
 ) -> Iterator[Command]:
     """The commands of those of the methods whose flagfiles are there; `pattern` of final runs."""
     for method in methods:

@@ -14,12 +14,12 @@ from tff_pcdd import findings, tables
 from tff_pcdd.data import partitions
 from tff_pcdd.experiment.history import History
 from tff_pcdd.findings import Finding
-from tff_pcdd.results import answers, by_client, comparison_findings, run_evidence
-from tff_pcdd.results.answers import Answer
+from tff_pcdd.results import by_client, comparison_findings, run_evidence, verdict
 from tff_pcdd.results.by_client import ClientResult
 from tff_pcdd.results.method_traits import is_re_trained
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import Result, Results
+from tff_pcdd.results.verdict import Answer
 from tff_pcdd.tables import read_number
 from tff_pcdd.text import name_of
 from tff_pcdd.training import manifests
@@ -60,7 +60,7 @@ class Compared(NamedTuple):
         results: its finished runs.
         clients: the clients of the usable runs; empty if unknown. Where each seed has other
             clients, their names say of which seed they are.
-        answers: as from `answers.read`.
+        answers: as from `verdict.read`.
         findings: what a reader should know before believing the numbers, and what to do next.
     """
 
@@ -84,7 +84,7 @@ def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
     tuning = _tuning(directory) if tuning is None else tuning
     clients = _clients(directory, results)
     changed = comparison_findings.of_changed_data(by_data(results))
-    answered = answers.read(results, clients, tuning.seeds)
+    answered = verdict.read(results, clients, tuning.seeds)
     if changed:
         # Nothing is answered on partitions whose runs differ in their data, nor over all.
         answered = [each for each in answered if each.partition not in {"", *changed}]

@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from tff_pcdd import findings, measures, tables, text
 from tff_pcdd.findings import Change, Finding
-from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.client_gains import ClientGains
 from tff_pcdd.results.gains import gain, units
 from tff_pcdd.results.method_traits import federated, is_re_trained
 from tff_pcdd.results.run_results import ALONE, Result, Results
+from tff_pcdd.results.verdict import Answer
 from tff_pcdd.tables import BASELINE
 from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import FAILURES

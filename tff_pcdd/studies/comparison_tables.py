@@ -10,9 +10,9 @@ from typing import Any
 from tff_pcdd import findings, measures, tables
 from tff_pcdd.findings import Finding
 from tff_pcdd.measures import PARTS
-from tff_pcdd.results import method_traits, run_evidence
-from tff_pcdd.results.answers import Answer
+from tff_pcdd.results import method_traits, run_evidence, wording
 from tff_pcdd.results.run_results import Results
+from tff_pcdd.results.verdict import Answer
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, by_partition, results_of
 from tff_pcdd.tables import BASELINE, label
 
@@ -49,7 +49,7 @@ def report(
 
 
 def _answered(answer: Answer | None) -> list[str]:
-    lines = [] if answer is None else answer.brief()
+    lines = [] if answer is None else wording.brief(answer)
     return ["\n".join(tables.wrapped(line, "  ") for line in lines)] * bool(lines)
 
 

@@ -11,7 +11,14 @@ from tests.report.directories import make_run
 from tff_pcdd import findings
 from tff_pcdd.findings import Change, Finding
 from tff_pcdd.report import client_tables
-from tff_pcdd.results import answers, by_client, comparison_findings, method_traits, run_evidence
+from tff_pcdd.results import (
+    by_client,
+    comparison_findings,
+    method_traits,
+    run_evidence,
+    verdict,
+    wording,
+)
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import Result, Results
@@ -67,7 +74,7 @@ def test_gains_have_students_interval():
 
 
 def test_the_best_method_and_what_cannot_be_told_apart():
-    [answer] = answers.read(results(), [])
+    [answer] = verdict.read(results(), [])
     globally, personal = answer.choices
     # Baselines are set beside the methods, but are not among them.
     assert (globally.best, globally.tied, globally.behind) == ("fedgela", ["ccvr"], ["fedavg"])
@@ -80,7 +87,7 @@ def test_the_best_method_and_what_cannot_be_told_apart():
         np.testing.assert_allclose(
             [found.mean, found.mean - found.half, found.mean + found.half], [mean, low, high]
         )
-    pairs = dict(answer.sentences())
+    pairs = dict(wording.sentences(answer))
     assert pairs["One model for all: fedgela leads."] == (
         "GA 81.0 ± 1.0 %, +10.0 (95 % interval +6.4 to +13.6) over fedavg, 10.0 points below "
         "central (95 % interval −14.4 to −5.6). 3 seeds cannot tell it from ccvr; take "
@@ -103,34 +110,34 @@ def test_fedavg_is_not_taken_if_another_method_is_ahead_of_it_for_certain():
         "fedgela": [63.0, 102.0, 66.0],
         "fedge": [73.0, 73.0, 73.0],
     }
-    [answer] = answers.read(made(accuracies), [])
+    [answer] = verdict.read(made(accuracies), [])
     [choice] = answer.choices
     assert (choice.best, choice.tied, choice.behind) == ("fedgela", ["fedge"], ["fedavg"])
-    assert choice.heading == "One model for all: fedgela leads."
+    assert wording.heading(choice) == "One model for all: fedgela leads."
     [taken] = answer.recommended
     assert taken.method == "fedge"
-    assert taken.why == ", ahead of fedavg for certain, which fedgela is not"
+    assert wording.reasons(answer, taken) == ", ahead of fedavg for certain, which fedgela is not"
     # The same by PA after local training, beside training alone.
     pa = Results([*made(accuracies, "pa_final"), *made({"local": [20.0, 21.0, 19.0]}, "pa_final")])
-    [answer] = answers.read(pa, [])
+    [answer] = verdict.read(pa, [])
     assert answer.federating.method == "fedgela"
     assert answer.federating.recommended == ("fedge", "pa_final")
     [taken] = answer.recommended
-    assert (taken.method, taken.why) == (
+    assert (taken.method, wording.reasons(answer, taken)) == (
         "fedge",
         ", ahead of fedavg for certain, which fedgela is not",
     )
 
 
 def test_two_methods_are_compared_once(monkeypatch):
-    """Of 12 methods, 66 pairs; the best is set beside FedAvg and central once more."""
+    """Of 12 methods, 66 pairs; the best, FedAvg, is set beside central too."""
     compared = []
-    monkeypatch.setattr(answers, "gain", lambda *given: compared.append(given) or gain(*given))
+    monkeypatch.setattr(verdict, "gain", lambda *given: compared.append(given) or gain(*given))
     values = {f"method{i:02}": [50.0 + i, 51.0 + i] for i in range(10)}
     values |= {"fedavg": [70.0, 71.0], "ccvr": [60.0, 62.0], "central": [80.0, 80.0]}
-    [answer] = answers.read(made(values), [])
+    [answer] = verdict.read(made(values), [])
     assert answer.choices[0].best == "fedavg"
-    assert len(compared) == 66 + 2
+    assert len(compared) == 66 + 1
 
 
 @pytest.mark.parametrize(("methods", "seeds"), [(3, 3), (10, 5)])
@@ -141,7 +148,7 @@ def test_of_equal_methods_none_seems_better_but_in_a_twentieth_of_studies(method
     studies, led, excluded = 200, 0, 0
     for _ in range(studies):
         drawn = 50.0 + rng.normal(size=(methods, seeds))
-        [answer] = answers.read(made(dict(zip(names, drawn.tolist(), strict=True))), [])
+        [answer] = verdict.read(made(dict(zip(names, drawn.tolist(), strict=True))), [])
         [choice] = answer.choices
         led += choice.best != "fedavg" and choice.over["fedavg"].is_certain
         # Each of them is the best.
@@ -153,11 +160,11 @@ def test_of_equal_methods_none_seems_better_but_in_a_twentieth_of_studies(method
 
 
 def test_one_seed_cannot_tell_methods_apart():
-    [answer] = answers.read(results(seeds=1), [])
+    [answer] = verdict.read(results(seeds=1), [])
     assert answer.choices[0].tied == ["fedavg", "ccvr"]
-    assert "1 seed cannot tell it from fedavg, ccvr; take" in answer.choices[0].sentence
-    assert "interval" not in answer.choices[0].sentence
-    assert answer.sentences()[0][0] == (
+    assert "1 seed cannot tell it from fedavg, ccvr; take" in wording.sentence(answer.choices[0])
+    assert "interval" not in wording.sentence(answer.choices[0])
+    assert wording.sentences(answer)[0][0] == (
         "One model for all: undecided between fedgela, fedavg and ccvr; fedgela leads."
     )
 
@@ -174,8 +181,8 @@ def made(values, key="ga_final"):
 def test_all_methods_with_the_best_value_are_named():
     """100 % with every seed, as on easy data."""
     full = [100.0, 100.0, 100.0]
-    [answer] = answers.read(made({"fedgela": full, "ccvr": full, "fedavg": [90.0, 91.0, 92.0]}), [])
-    [(heading, sentence)] = answer.sentences()
+    [answer] = verdict.read(made({"fedgela": full, "ccvr": full, "fedavg": [90.0, 91.0, 92.0]}), [])
+    [(heading, sentence)] = wording.sentences(answer)
     assert heading == "One model for all: fedgela, ccvr lead with the same value."
     # 10, 9 and 8 points: 9 ± 6.205 / √3, Student's factor for three seeds and 97.5 %, as the
     # intervals over two methods hold together.
@@ -186,8 +193,8 @@ def test_all_methods_with_the_best_value_are_named():
         "fedavg."
     )
     for others in ({"fedavg": full, "ccvr": full}, {"ccvr": full, "fedavg": full}):
-        [answer] = answers.read(made({**others, "moon": [80.0] * 3}), [])
-        heading, sentence = answer.sentences()[0]
+        [answer] = verdict.read(made({**others, "moon": [80.0] * 3}), [])
+        heading, sentence = wording.sentences(answer)[0]
         names = ", ".join(others)
         assert heading == (
             f"One model for all: undecided between {' and '.join(others)}; "
@@ -212,8 +219,8 @@ def test_more_seeds_are_not_advised_where_nothing_can_be_gained(others, advice):
         for method in values
         for seed in "01"
     ]
-    [answer] = answers.read(made(values), clients)
-    sentence = answer.choices[0].sentence
+    [answer] = verdict.read(made(values), clients)
+    sentence = wording.sentence(answer.choices[0])
     assert "2 seeds cannot tell it from fedavg" in sentence
     assert advice in sentence
     assert ("--seeds" in sentence) == ("--seeds" in advice)
@@ -231,18 +238,18 @@ def test_more_seeds_are_not_advised_where_nothing_can_be_gained(others, advice):
 )
 def test_training_alone_may_be_better_than_every_method(alone, expected):
     values = {"fedavg": PA["fedavg"], "fedgela": PA["fedgela"], "local": alone}
-    [answer] = answers.read(made(values, "pa_final"), [])
-    heading, _ = answer.sentences()[0]
+    [answer] = verdict.read(made(values, "pa_final"), [])
+    heading, _ = wording.sentences(answer)[0]
     assert heading == f"A model for each client, after local training: {expected}"
 
 
 def test_differences_without_an_interval_say_so():
-    [answer] = answers.read(made({"fedavg": [70.0, 71.0], "fedgela": [75.0, 76.0]}), [])
+    [answer] = verdict.read(made({"fedavg": [70.0, 71.0], "fedgela": [75.0, 76.0]}), [])
     assert "+5.0 (2 equal differences, which give no interval) over fedavg" in (
-        answer.choices[0].sentence
+        wording.sentence(answer.choices[0])
     )
-    [answer] = answers.read(made({"fedavg": [70.0], "fedgela": [75.0]}), [])
-    assert "+5.0 (a single difference) over fedavg" in answer.choices[0].sentence
+    [answer] = verdict.read(made({"fedavg": [70.0], "fedgela": [75.0]}), [])
+    assert "+5.0 (a single difference) over fedavg" in wording.sentence(answer.choices[0])
     # Equal but for rounding.
     assert "equal differences" in gain([0.3, 0.1 + 0.2]).shown
 
@@ -275,23 +282,23 @@ def test_the_same_single_test_sample_in_each_run_is_no_lead(key, ahead, heading,
         for method in values
         for seed in "01"
     ]
-    [answer] = answers.read(made(values, key), clients)
+    [answer] = verdict.read(made(values, key), clients)
     [choice] = answer.choices
-    assert choice.heading.endswith(f": {heading}")
-    assert choice.sentence.endswith(f" %, {found}")
+    assert wording.heading(choice).endswith(f": {heading}")
+    assert wording.sentence(choice).endswith(f" %, {found}")
 
 
 def test_no_difference_is_said_to_be_none():
     """All three are right for all samples; 0.02 points are two of ten thousand samples."""
     full = [100.0, 100.0]
-    [answer] = answers.read(made({"fedgela": full, "fedavg": full, "central": full}), [])
-    assert answer.choices[0].sentence.startswith(
+    [answer] = verdict.read(made({"fedgela": full, "fedavg": full, "central": full}), [])
+    assert wording.sentence(answer.choices[0]).startswith(
         "GA 100.0 ± 0.0 %, equal to fedavg, equal to central. "
     )
     nearly = made({"fedgela": full, "fedavg": [99.98, 99.98], "central": [100.0, 100.02]})
-    [answer] = answers.read(nearly, [])
+    [answer] = verdict.read(nearly, [])
     # 0 and 0.02: 0.01 ± 25.452 · 0.0141 / √2, by two methods beside central.
-    assert answer.choices[0].sentence.startswith(
+    assert wording.sentence(answer.choices[0]).startswith(
         "GA 100.0 ± 0.0 %, within 0.05 points of fedavg (2 equal differences, which give no "
         "interval), within 0.05 points of central (95 % interval −0.3 to +0.2). "
     )
@@ -300,8 +307,8 @@ def test_no_difference_is_said_to_be_none():
 def test_more_seeds_are_none_of_those_that_chose():
     runs = Results([dataclasses.replace(run, seed=str(int(run.seed) + 1)) for run in results()])
     for tuned_with, advice in (((), "--seeds=1,2,3,4,5"), ((0, 4), "--final_seeds=1,2,3,5,6")):
-        [answer] = answers.read(runs, [], tuned_with)
-        assert f"cannot tell it from ccvr; take {advice}." in answer.choices[0].sentence
+        [answer] = verdict.read(runs, [], tuned_with)
+        assert f"cannot tell it from ccvr; take {advice}." in wording.sentence(answer.choices[0])
 
 
 def test_advice_to_a_comparison_is_what_its_program_accepts():
@@ -327,7 +334,7 @@ def test_advice_to_a_comparison_is_what_its_program_accepts():
 
 
 def test_federations_are_the_units_over_several():
-    overall, *each = answers.read(results(("A", "B")), [])
+    overall, *each = verdict.read(results(("A", "B")), [])
     assert (overall.partition, [answer.partition for answer in each]) == ("", ["A", "B"])
     found = overall.choices[0]
     assert (found.units, found.over["fedavg"].units) == ("partition", 2)
@@ -344,14 +351,14 @@ def test_gains_over_federations_are_those_of_pairs():
         for seed in range(3)
         for values in [{"ga_final": 60.0 + 10 * seed + ahead}]
     ]
-    overall, *_ = answers.read(Results(runs), [])
+    overall, *_ = verdict.read(Results(runs), [])
     assert overall.choices[0].over["fedavg"] == (1.0, 0.0, 2)
 
 
 def test_methods_that_lack_runs_are_named():
     runs = [run for run in results() if (run.method, run.seed) != ("ccvr", "2")]
-    [answer] = answers.read(Results(runs), [])
-    assert answer.choices[1].sentence.endswith(
+    [answer] = verdict.read(Results(runs), [])
+    assert wording.sentence(answer.choices[1]).endswith(
         "It is ahead of fedavg. Not ranked, because runs are missing or diverged: ccvr."
     )
 
@@ -361,7 +368,7 @@ def test_a_method_that_diverged_is_not_the_best():
         dataclasses.replace(run, diverged=(run.method, run.seed) == ("fedgela", "0"))
         for run in results()
     ]
-    [answer] = answers.read(Results(runs), [])
+    [answer] = verdict.read(Results(runs), [])
     assert [choice.best for choice in answer.choices] == ["ccvr", "fedavg"]
 
 
@@ -397,7 +404,7 @@ def test_clients_gain_and_lose():
     clients += [
         client(name, "ccvr", "0", 80.0, 1.0) for name in ("north", "south", "west", "east", "port")
     ]
-    [answer] = answers.read(results(), clients)
+    [answer] = verdict.read(results(), clients)
     found = answer.at_clients.gains["fedgela"]
     assert {name: each.counts for name, each in found.items()} == {
         "north": True,
@@ -408,7 +415,7 @@ def test_clients_gain_and_lose():
     }
     assert found["north"].gain == pytest.approx(21.0)
     assert answer.at_clients.lost("fedgela") == [(-20.0, "south")]
-    assert dict(answer.sentences())["Clients."] == (
+    assert dict(wording.sentences(answer))["Clients."] == (
         "With fedgela (PA after), 1 of 5 clients gains over training alone by more than chance; "
         "1 loses: south (−20.0)."
     )
@@ -443,8 +450,8 @@ def test_a_gain_that_comes_from_a_client_with_few_test_samples(tests, gains, sai
         for method, pa in values.items()
         for seed in ("0", "1")
     )
-    [answer] = answers.read(found, clients)
-    sentence = dict(answer.sentences())[answer.choices[0].heading]
+    [answer] = verdict.read(found, clients)
+    sentence = dict(wording.sentences(answer))[wording.heading(answer.choices[0])]
     shown = (
         "The gain over fedavg comes from ward 0 (+10.0 points, 4 test samples): without clients "
         f"with fewer than 5 test samples, {said}"
@@ -454,8 +461,8 @@ def test_a_gain_that_comes_from_a_client_with_few_test_samples(tests, gains, sai
 
 def test_no_client_gains():
     clients = [client(name, "fedgela", "0", 60.0, -30.0) for name in ("north", "south")]
-    [answer] = answers.read(results(), clients)
-    assert dict(answer.sentences())["Clients."] == (
+    [answer] = verdict.read(results(), clients)
+    assert dict(wording.sentences(answer))["Clients."] == (
         "With fedgela (PA after), none of 2 clients gains over training alone by more than chance; "
         "2 lose: north (−30.0), south (−30.0)."
     )
@@ -463,11 +470,11 @@ def test_no_client_gains():
 
 def test_without_training_alone_clients_are_compared_with_fedavg():
     clients = [client("north", "fedavg", "0", 60.0), client("north", "fedgela", "0", 90.0)]
-    [answer] = answers.read(results(), clients)
+    [answer] = verdict.read(results(), clients)
     assert answer.at_clients.over == "fedavg"
     assert answer.at_clients.gains == {"fedgela": {"north": (30.0, True)}}
     assert [*comparison_findings.of_clients([answer])] == []
-    [answer] = answers.read(results(), clients[1:])
+    [answer] = verdict.read(results(), clients[1:])
     assert answer.at_clients is None
 
 
@@ -574,7 +581,7 @@ def test_failed_runs_may_leave_two_methods_without_a_common_seed():
         Result("P", method, seed, False, {"ga_final": ga})
         for method, seed, ga in (("fedavg", "0", 70.0), ("fedgela", "1", 80.0))
     ]
-    [answer] = answers.read(Results(runs), [])
+    [answer] = verdict.read(Results(runs), [])
     [choice] = answer.choices
     assert (choice.best, choice.tied) == ("fedgela", ["fedavg"])
 
@@ -594,9 +601,9 @@ def test_long_names_that_differ_at_their_end_are_different_clients(tmp_path):
     with open(tmp_path / "clients.csv", "w", newline="") as file:
         csv.writer(file).writerows([header, *rows])
     clients = by_client.read_all(Directory(tmp_path))
-    [answer] = answers.read(results(), clients)
+    [answer] = verdict.read(results(), clients)
     assert answer.at_clients.lost("fedgela") == [(-30.0, names[1])]
-    assert "1 of 2 clients gains" in dict(answer.sentences())["Clients."]
+    assert "1 of 2 clients gains" in dict(wording.sentences(answer))["Clients."]
     table = client_tables.of_comparison(clients, ["fedgela"])
     assert [row.cells[1][1] for row in table.rows] == [40.0, 100.0]
     assert max(len(row.name) for row in table.rows) < 90
@@ -642,8 +649,8 @@ def test_the_answer_says_that_federating_pays_with_own_classes():
             clients.append(client(name, "local", seed, alone))
             values = {"pa": 85.0, "ga": shared, "pa_before_masked": own, "over_local": 85.0 - alone}
             clients.append(ClientResult(name, 50, 100, values, run=("P", "ccvr", seed)))
-    [answer] = answers.read(alone_and(pa=pa, masked=masked, **PAYS), clients)
-    said = dict(answer.sentences())
+    [answer] = verdict.read(alone_and(pa=pa, masked=masked, **PAYS), clients)
+    said = dict(wording.sentences(answer))
     # GA is 75 ± 1, 27 ± 6.205 / √3 over 48. On the clients' own samples, the shared model has 75,
     # 6 points less than 81 with each seed.
     assert said["Federating: it pays on the clients' own samples."] == (
@@ -684,7 +691,7 @@ def test_the_answer_may_be_that_federating_does_not_pay(pa, heading, recommended
     low = {"fedavg": (50.0, 50.0, 50.0), "ccvr": (50.0, 50.0, 50.0)}
     values = {**PAYS, "before": low}
     found = alone_and(pa={"fedavg": fedavg, "ccvr": pa}, masked=low, **values)
-    [answer] = answers.read(found, [])
+    [answer] = verdict.read(found, [])
     assert answer.federating.heading == f"Federating: {heading} on the clients' own samples."
     assert answer.federating.recommended == (recommended, "pa_final")
 
@@ -693,7 +700,7 @@ def test_fedavg_is_not_recommended_if_it_is_worse_than_training_alone():
     """FedAvg: -3, -2.5 and -3, -2.8 ± 1.8 points; ccvr, 2, 5.5 and 0.5 over it: 2.7 ± 16.2."""
     pa = {"fedavg": (77.0, 78.5, 79.0), "ccvr": (79.0, 84.0, 79.5)}
     low = {"fedavg": (50.0, 50.0, 50.0), "ccvr": (50.0, 50.0, 50.0)}
-    [answer] = answers.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), [])
+    [answer] = verdict.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), [])
     assert answer.federating.heading.startswith("Federating: undecided")
     assert answer.federating.recommended == ("ccvr", "pa_final")
 
@@ -707,10 +714,10 @@ def test_clients_are_those_of_the_recommended_models():
         for method, over in (("local", None), ("fedavg", -30.0), ("ccvr", 30.0)):
             clients.append(client("north", method, seed, 60.0, over))
             clients.append(client("south", method, seed, 60.0, None if over is None else 0.0))
-    [answer] = answers.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), clients)
+    [answer] = verdict.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), clients)
     assert answer.federating.recommended == ("fedavg", "pa_final")
     assert answer.recommended_gains is None
-    assert dict(answer.sentences())["Clients."] == (
+    assert dict(wording.sentences(answer))["Clients."] == (
         "With fedavg (PA after), none of 2 clients gains over training alone by more than chance; "
         "1 loses: north (−30.0)."
     )
@@ -754,10 +761,14 @@ def test_the_answer_says_why_it_recommends_what_does_not_lead(ga, masked, what, 
     own = {"fedavg": (masked,) * 3, "ccvr": (50.0,) * 3}
     values = {**PAYS, "before": {"fedavg": (50.0,) * 3, "ccvr": (50.0,) * 3}}
     values["ga"] = {"fedavg": (75.0, 75.0, 75.0), "ccvr": ga}
-    [answer] = answers.read(alone_and(pa=pa, masked=own, **values), [])
+    [answer] = verdict.read(alone_and(pa=pa, masked=own, **values), [])
     assert answer.choices[1].best == "ccvr"
     [found] = answer.recommended
-    assert (found.method, found.what, found.why) == ("fedavg", what, why)
+    assert (found.method, wording.models(found), wording.reasons(answer, found)) == (
+        "fedavg",
+        what,
+        why,
+    )
 
 
 @pytest.mark.parametrize(
@@ -767,12 +778,12 @@ def test_fedavg_is_not_recommended_on_trust_where_federating_pays(fedavg, recomm
     """CCVR: 2, 2 and 2.2, 2.1 ± 0.7 points; FedAvg, −10, 0 and 0 or 0, 2 and 1.5, is undecided."""
     pa = {"fedavg": fedavg, "ccvr": (82.0, 83.0, 84.2)}
     low = {"fedavg": (50.0, 50.0, 50.0), "ccvr": (50.0, 50.0, 50.0)}
-    [answer] = answers.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), [])
+    [answer] = verdict.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), [])
     assert answer.federating.heading.startswith("Federating: it pays")
     assert answer.federating.recommended == (recommended, "pa_final")
 
 
 def test_without_training_alone_nothing_is_said_about_federating():
     without = Results([run for run in results() if run.method != "local"])
-    [answer] = answers.read(without, [])
+    [answer] = verdict.read(without, [])
     assert answer.federating is None
