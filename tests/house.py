@@ -73,6 +73,7 @@ def _used(part: str) -> set[str]:
         if architecture._part(module) == part
         for each in architecture._imports(module)
         if each.when != "typing" and (own := architecture._own(each.target))
+        if (module, own) not in architecture._SHOWN_FROM_ABOVE
     }
     return found - {part, "_version"}
 

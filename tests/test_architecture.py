@@ -50,10 +50,20 @@ _LAYERS = [
         "modules",
         "outputs",
         "stages",
-        "views",
         "_version",
     },
 ]
+# What simulations, runs and federations show through parts above their own: a method hands the
+# object to a function of such a module, which it imports when it is called.
+_SHOWN_FROM_ABOVE = {
+    ("data.federation", "report.notebook"),
+    ("experiment.simulation", "export.live"),
+    ("experiment.simulation", "training.clients_table"),
+    ("training.run", "export"),
+    ("training.run", "report"),
+    ("training.run", "report.notebook"),
+    ("training.start", "report.writing"),
+}
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}
 
 # Plain TensorFlow, which can be read with the paper in hand.
@@ -165,7 +175,7 @@ def test_no_import_cycles():
 
 def test_imports_point_down():
     """Also those that happen later; imports for annotations alone are free."""
-    upwards = []
+    upwards = set()
     for module in _modules():
         for found in _imports(module):
             own = _own(found.target)
@@ -174,8 +184,9 @@ def test_imports_point_down():
             assert own, f"{module}, line {found.line}: imports from the package's public names"
             part, other = _part(module), _part(own)
             if part != other and _RANK[part] >= _RANK[other]:
-                upwards.append((module, own))
-    assert upwards == []
+                assert found.when == "function", f"{module}, line {found.line}"
+                upwards.add((module, own))
+    assert upwards == _SHOWN_FROM_ABOVE
 
 
 def test_a_method_gets_its_backbone_as_a_function():

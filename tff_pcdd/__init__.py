@@ -32,25 +32,11 @@ if getattr(sys, "argv", [""])[:1] == ["-m"] and not getattr(sys.flags, "safe_pat
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import stack, views
+from tff_pcdd import stack
 from tff_pcdd._version import __version__
 
 if (_problem := stack.prepare()) is not None:
     print(f"tff_pcdd: {_problem}", file=sys.stderr)
-
-views.provide(
-    {
-        "clients": "tff_pcdd.training.clients_table.of",
-        "keras_model": "tff_pcdd.export.live.keras_model",
-        "export": "tff_pcdd.export.export_run",
-        "features": "tff_pcdd.export.live.features",
-        "predict": "tff_pcdd.export.live.predict",
-        "federation_html": "tff_pcdd.report.notebook.federation",
-        "report": "tff_pcdd.report.writing.write_report",
-        "report_at_end": "tff_pcdd.report.writing.write_automatically",
-        "run_html": "tff_pcdd.report.notebook.run",
-    }
-)
 
 if TYPE_CHECKING:
     from tff_pcdd import (

@@ -3,7 +3,6 @@
 import csv
 import errno
 import html
-import importlib
 import json
 import os
 import re
@@ -14,7 +13,7 @@ import pytest
 
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, metrics
-from tff_pcdd import data, files, methods, views
+from tff_pcdd import data, files, methods
 from tff_pcdd.errors import DataError
 from tff_pcdd.export import ExportOptions
 from tff_pcdd.studies import Comparison
@@ -235,23 +234,6 @@ def test_a_notebook_shows_who_holds_what(run):
         ["train", "test"] * 2,
     )
     assert "&lt;script&gt;x" in frame(named._repr_html_())
-
-
-def test_what_is_shown_by_rooms_above_exists():
-    assert set(views._functions) == {
-        "clients",
-        "export",
-        "features",
-        "keras_model",
-        "predict",
-        "federation_html",
-        "report",
-        "report_at_end",
-        "run_html",
-    }
-    for function in views._functions.values():
-        module, _, name = function.rpartition(".")
-        assert callable(getattr(importlib.import_module(module), name))
 
 
 def test_progress_is_a_widget_where_a_notebook_can_show_one(monkeypatch):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tff_pcdd import text, views
+from tff_pcdd import text
 from tff_pcdd.data import input_checks
 from tff_pcdd.data.checks import is_unicode, to_int32, warn
 from tff_pcdd.data.input_spec import InputSpec
@@ -224,7 +224,9 @@ class Federation:
 
     def _repr_html_(self) -> str:
         """The report's grid of who holds what, in notebooks."""
-        return views.make("federation_html", self)
+        from tff_pcdd.report import notebook
+
+        return notebook.federation(self)
 
     def class_counts(self) -> np.ndarray:
         """Training samples of each client and class: read-only int64 [clients, classes]."""

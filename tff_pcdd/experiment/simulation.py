@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from etils import epy
 
-from tff_pcdd import data, federated, runtime, text, views
+from tff_pcdd import data, federated, runtime, text
 from tff_pcdd.data import checks
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment import accuracy_columns, cohort_data
@@ -417,7 +417,9 @@ class Simulation:
             model, `pa_before` and `pa` of the personal model before and after its local epochs, and
             others), and a `warning`. A value is None where there are no samples or no such model.
         """
-        return views.make("clients", self)
+        from tff_pcdd.training import clients_table
+
+        return clients_table.of(self)
 
     def predict(self, x: Any, client: str | int | None = None) -> np.ndarray:
         """The classes that a model predicts for raw inputs.
@@ -437,7 +439,9 @@ class Simulation:
             DataError: x has another shape, or lacks a column, or a value cannot be used.
             SettingError: as `keras_model`.
         """
-        return views.make("predict", self, x, client)
+        from tff_pcdd.export import live
+
+        return live.predict(self, x, client)
 
     def features(self, x: Any) -> np.ndarray:
         """What the global model's classifier receives: embeddings of raw inputs.
@@ -452,7 +456,9 @@ class Simulation:
             DataError: as `predict`.
             SettingError: there is no global model.
         """
-        return views.make("features", self, x)
+        from tff_pcdd.export import live
+
+        return live.features(self, x)
 
     def keras_model(
         self, client: str | int | None = None, *, local_epochs: bool = True
@@ -473,7 +479,9 @@ class Simulation:
         Raises:
             SettingError: there is no such client, or no global model.
         """
-        return views.make("keras_model", self, client, local_epochs=local_epochs)
+        from tff_pcdd.export import live
+
+        return live.keras_model(self, client, local_epochs=local_epochs)
 
     @property
     def has_other_data(self) -> bool:

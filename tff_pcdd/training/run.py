@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import data, files, findings, measures, stages, views
+from tff_pcdd import data, files, findings, measures, stages
 from tff_pcdd.data import read_files
 from tff_pcdd.data.digest import data_digest, meaning_digest
 from tff_pcdd.diagnostics import Diagnostics
@@ -496,9 +496,16 @@ class Run:
             options: which models, and their formats.
             **further: `round_number` and `overwrite`, as for `export_run`.
         """
-        given = {"config": self.config, "federation": self.simulation.federation}
-        return views.make(
-            "export", self.directory, export_dir, options, self._options, **given, **further
+        from tff_pcdd.export import export_run
+
+        return export_run(
+            self.directory,
+            export_dir,
+            options,
+            self._options,
+            config=self.config,
+            federation=self.simulation.federation,
+            **further,
         )
 
     def report(self) -> Path:
@@ -509,7 +516,9 @@ class Run:
             DataError: a file of the run is damaged.
             WriteError: the page cannot be written.
         """
-        return views.make("report", run_dir=self.directory).path
+        from tff_pcdd.report import write_report
+
+        return write_report(run_dir=self.directory).path
 
     def __repr__(self) -> str:
         return (
@@ -519,7 +528,9 @@ class Run:
 
     def _repr_html_(self) -> str | None:
         """The key figures and the curves of the report, in notebooks."""
-        return views.make("run_html", self)
+        from tff_pcdd.report import notebook
+
+        return notebook.run(self)
 
     def diagnose(self, *, slow: bool = True) -> dict[str, float]:
         """The diagnostics of the current state; those that take seconds only if `slow`."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import files, heavy, stages, views
+from tff_pcdd import files, heavy, stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.config import ExperimentConfig, check_is_config
 from tff_pcdd.training import earlier_data, imports, recovery, warm_start
@@ -107,7 +107,9 @@ def write_report(**directory: Path) -> None:
 
     The directory is given as `run_dir`, `comparison_dir` or `sweep_dir`.
     """
-    _, failure = views.make("report_at_end", **directory)
+    from tff_pcdd.report import writing
+
+    _, failure = writing.write_automatically(**directory)
     if failure:
         _logger.warning("report.html was not written: %s", failure)
 
