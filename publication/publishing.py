@@ -187,9 +187,10 @@ def _finals(
 
 def _check_settings(path: Path, directory: Directory, results: Results) -> None:
     """Refuses runs whose settings were not found."""
-    if len(results.with_settings) < len(results):
-        lost = next((result.label for result in results if result.folder is None), None)
-        damaged = [*directory.damaged(), f"the {CONFIG} of a run is empty"]
+    without = [result for result in results if not result.settings]
+    if without:
+        lost = next((result.label for result in without if result.folder is None), None)
+        damaged = [*directory.damaged(), f"{CONFIG} of {without[0].label} has no settings"]
         reason = f"the directory of {lost} is missing" if lost else damaged[0]
         raise SettingError("sweep_dirs", path, reason)
 

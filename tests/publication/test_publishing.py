@@ -646,6 +646,9 @@ def test_only_finished_sweeps_over_methods_are_published(finished, tmp_path):
         publishing.publish(finished / "comparison", out)
     with refuses("sweep_dirs", "the name of a directory to publish must consist of"):
         publishing.publish(shutil.copytree(finished, tmp_path / "a b"), out)
+    (finished / "comparison/moon/seed_1/config.json").write_text("{}")
+    with refuses("sweep_dirs", "config.json of moon seed 1 has no settings"):
+        publishing.publish(finished, out)
     shutil.rmtree(finished / "comparison/moon/seed_2")
     with refuses("sweep_dirs", "the directory of moon seed 2"):
         publishing.publish(finished, out)
