@@ -567,10 +567,25 @@ def test_advice_names_only_what_can_be_set():
         ({"clients_per_round": 8, "num_clients": 10}, "--clients_per_round=10 (now 8), or "),
         ({"clients_per_round": 10, "num_clients": 10}, ""),
         ({"clients_per_round": 10, "num_clients": None}, "--clients_per_round=20 (now 10), or "),
+        (
+            {"clients_per_round": 5, "num_clients": 10, "new_clients": 2},
+            "--clients_per_round=8 (now 5), or ",
+        ),
     ):
         advice = Advice({**rate, **given}, History([]))
         found = Finding.advised("a", "A.", advice.steadier())
         assert found.next == f"Next: {expected}--client_learning_rate=0.1 (now 0.3)."
+
+
+@pytest.mark.parametrize(
+    ("clients", "new", "expected"),
+    [(10, 0, 5), (10, 3, 5), (10, 7, 8), (10, 9, None), (2, 0, 1), (1, 0, None)],
+)
+def test_fewer_clients_leave_one_that_trains(clients, new, expected):
+    settings = {"partition": "iid", "num_clients": clients, "new_clients": new}
+    [change] = Advice(settings, History([])).samples()
+    fewer = f"--num_clients={expected} (now {clients})"
+    assert (change.text == fewer) == (expected is not None)
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ import dataclasses
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-# Groups of measures: accuracies on test samples and on samples that clients held out; further
-# metrics of the same predictions; counts and costs of rounds; diagnostics; and what callbacks and
-# methods of a user's add.
-ACCURACY, HELD_OUT, METRIC, ROUND, COST, DIAGNOSTIC, OWN = (
-    *("accuracy", "held out", "metric", "round", "cost", "diagnostic", "own"),
+# Groups of measures: accuracies on test samples, the same at clients that take no part in training,
+# and those on samples that clients held out; further metrics of the same predictions; counts and
+# costs of rounds; diagnostics; and what callbacks and methods of a user's add.
+ACCURACY, NEW, HELD_OUT, METRIC, ROUND, COST, DIAGNOSTIC, OWN = (
+    *("accuracy", "new clients", "held out", "metric", "round", "cost", "diagnostic", "own"),
 )
 
 # Groups of classes by their number of training samples, which have accuracies of their own.
@@ -105,6 +105,24 @@ _DECLARED = (
         "VA, personal before",
         "personal models before any local step, held-out samples, mean over clients",
         group=HELD_OUT,
+    ),
+    Measure(
+        "new_clients_ga",
+        "GA, new clients",
+        "global model, mean over clients that take no part in training",
+        group=NEW,
+    ),
+    Measure(
+        "new_clients_pa_before",
+        "PA before, new clients",
+        "personal models before any local step, mean over clients that take no part in training",
+        group=NEW,
+    ),
+    Measure(
+        "new_clients_pa",
+        "PA after, new clients",
+        "personal models after local epochs, mean over clients that take no part in training",
+        group=NEW,
     ),
     Measure("train_loss", "loss", "mean over the cohort's samples", "", "lower", ROUND),
     _round("dropped_clients", "dropped clients", "clients that left the round", better=""),
@@ -274,9 +292,12 @@ def meaning(key: str) -> str:
 
 
 def further(keys: Iterable[str]) -> list[Measure]:
-    """The metrics and the columns of a user's among the values of summary.json, in their order."""
+    """What summary.json has beside the usual accuracies, in its order.
+
+    These are accuracies at new clients, metrics and the columns of a user's.
+    """
     found = dict.fromkeys(of_key(key) for key in keys if key.endswith("_final"))
-    return [measure for measure in found if measure.group in (METRIC, OWN)]
+    return [measure for measure in found if measure.group in (NEW, METRIC, OWN)]
 
 
 def tabled(keys: Iterable[str]) -> list[str]:
@@ -286,7 +307,11 @@ def tabled(keys: Iterable[str]) -> list[str]:
         keys: of all summaries, or the columns of comparison.csv.
     """
     keys = list(keys)
-    shown = [each.final for each in further(keys) if not each.name.endswith("_pa_before")]
+    shown = [
+        each.final
+        for each in further(keys)
+        if each.group == NEW or not each.name.endswith("_pa_before")
+    ]
     return [*TABLE, *shown, *(AT_BEST if "best_round" in keys else ())]
 
 

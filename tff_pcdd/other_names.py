@@ -20,6 +20,7 @@ _OTHER_NAMES: dict[tuple[str, ...], str] = {
     ("batch_size",): "batch bs local_bs batchsize client_batch_size train_batch_size B",
     ("eval_batch_size",): "test_batch_size eval_batch",
     ("num_clients",): "clients n_clients num_users n_parties num_parties nodes n_nodes users K",
+    ("new_clients",): "num_new_clients held_out_clients unseen_clients test_clients",
     ("clients_per_round",): (
         "frac fraction fraction_fit join_ratio participation participation_rate sample_rate "
         "client_num_per_round num_clients_per_round cohort_size C"

@@ -208,7 +208,7 @@ def test_the_config_json_of_a_run_gives_its_settings(folder):
     # A seed that was derived is derived again.
     other = experiments.read_config(parsed(train, "--config=presets/config.json", "--seed=6"))
     assert other == config.with_settings(seed=6)
-    assert other.seeds == (6, 9, 6, 6)
+    assert other.seeds == (6, 9, 6, 6, 6)
 
 
 def test_the_head_calibration_of_a_run_goes_with_its_method(folder):
@@ -240,7 +240,7 @@ def test_what_a_file_of_ones_own_gives_stays(folder):
     """A record does not say what had been given; TOML does."""
     argument = write(folder, "run.toml", "seed = 5\ndata_seed = 5\n")
     config = experiments.read_config(parsed(train, argument, "--seed=6"))
-    assert config.seeds == (5, 6, 6, 6)
+    assert config.seeds == (5, 6, 6, 6, 6)
 
 
 def test_a_study_takes_the_method_and_the_seed_of_a_run(folder):

@@ -102,8 +102,9 @@ def test_flat_settings_are_those_of_the_sources_and_partitions():
     assert "digits" not in known["data_dir"].applies_to
     assert set(known["augmentation"].applies_to) == set(known["input_normalization"].applies_to)
     assert {"shakespeare", "tff_shakespeare"}.isdisjoint(known["augmentation"].applies_to)
-    assert known["data_seed"].group == "Seeds"
-    assert {setting.group for name, setting in known.items() if name != "data_seed"} == {"Data"}
+    seeds = {"data_seed", "new_clients_seed"}
+    assert {known[name].group for name in seeds} == {"Seeds"}
+    assert {setting.group for name, setting in known.items() if name not in seeds} == {"Data"}
 
 
 @pytest.mark.parametrize(

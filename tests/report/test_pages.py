@@ -530,6 +530,15 @@ def test_clients_are_averaged_over_seeds_only_where_seeds_have_the_same(tmp_path
         assert f"{sum(lowest) / 2:.1f}" in shown
 
 
+def test_other_seeds_may_have_other_new_clients(tmp_path):
+    said = "; other seeds have other new clients"
+    for name, settings in (("same", {"new_clients_seed": 0}), ("other", {}), ("none", {})):
+        new = 0 if name == "none" else 1
+        make_comparison(tmp_path / name, data_seed=5, new_clients=new, **settings)
+        shown = " ".join(page(comparison_dir=tmp_path / name).texts)
+        assert (said in shown) == (name == "other"), name
+
+
 @pytest.mark.parametrize("kind", ["run", "comparison"])
 def test_hostile_names(tmp_path, kind):
     """Whatever names contain, they are text."""

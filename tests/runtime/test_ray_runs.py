@@ -88,6 +88,22 @@ def test_actors_load_samples_themselves(on_driver):
     assert sent_local["clients"] < sent["clients"] - samples
 
 
+@pytest.mark.rare
+def test_actors_evaluate_clients_that_do_not_train(ray_here):
+    config = _config(new_clients=2, clients_per_round=2)
+    found = []
+    for compute in (ComputeOptions(), _compute(data_placement="local")):
+        with Simulation(config, compute=compute) as simulation:
+            simulation.next_round()
+            found.append(simulation.answers().at_new_clients)
+    expected, answers = found
+    assert len(answers.after) == 2
+    np.testing.assert_array_equal(answers.counts["total"], expected.counts["total"])
+    # The networks are equal up to rounding.
+    for own, other in zip(answers.after, expected.after, strict=True):
+        assert np.mean(own == other) > 0.9
+
+
 def test_actors_that_find_other_samples_are_refused(ray_here):
     other = _config(data_seed=7).data.build()
     with pytest.raises(SettingError, match=r"Ray actor 0 finds other samples; use data_placement"):

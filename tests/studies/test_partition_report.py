@@ -34,6 +34,16 @@ def test_files_say_who_holds_what(federation, tmp_path):
     partition.write(CONFIG, federation, tmp_path / "out")
 
 
+def test_new_clients_are_named_and_not_counted(federation):
+    new = federation.clients[3:]
+    changed = dataclasses.replace(federation, clients=federation.clients[:3], new_clients=new)
+    report = partition.summarize("digits, P5C3", changed)
+    sizes = [len(client.train) for client in federation.clients]
+    assert f"3 clients, 10 classes, {sum(sizes[:3])} training and 359 test samples." in report
+    names = f"3 ({sizes[3]} training samples), 4 ({sizes[4]} training samples)"
+    assert f"2 new clients without a part in training, {names}." in report
+
+
 def test_summary(federation):
     counts = federation.class_counts()
     sizes = counts.sum(axis=1)

@@ -114,7 +114,7 @@ def test_a_diverged_run_is_marked_everywhere():
 def test_csv(tmp_path):
     """Class names may contain separators, and may repeat names of other columns."""
     rows = clients_table.rows(federation(), answers())
-    text = clients_table.csv_text(rows, federation(), answers().counts)
+    text = clients_table.csv_text(rows, federation(), answers())
     header, lines = parsed(text)
     per_class = [f"{what}_{name}" for what in ("train", "recall") for name in NAMES]
     per_class[per_class.index("train_samples")] = "train_samples (class)"
@@ -137,7 +137,7 @@ def test_names_with_line_breaks(tmp_path):
     ]
     strange = dataclasses.replace(federation(), class_names=names, clients=clients)
     rows = clients_table.rows(strange, answers())
-    text = clients_table.csv_text(rows, strange, answers().counts)
+    text = clients_table.csv_text(rows, strange, answers())
     assert text.count("\n") == 5
     header, _ = parsed(text)
     assert header[13:16] == ["train_\\r", "train_\\n", 'train_"']
@@ -159,7 +159,7 @@ def test_names_with_line_breaks(tmp_path):
 def test_damaged_files(tmp_path, text, reason):
     path = tmp_path / "clients.csv"
     rows = clients_table.rows(federation(), answers())
-    whole = clients_table.csv_text(rows, federation(), answers().counts)
+    whole = clients_table.csv_text(rows, federation(), answers())
     path.write_text(whole[:-20] if text == "cut" else text)
     with pytest.raises(DamagedFileError, match=rf"clients\.csv is damaged \({reason}"):
         clients_table.read(path)

@@ -13,6 +13,7 @@ from tests.data.refusals import refuses
 from tff_pcdd import methods, models, runtime
 from tff_pcdd.data import DataConfig
 from tff_pcdd.evaluation import metrics
+from tff_pcdd.experiment.config import SEEDS
 from tff_pcdd.settings import build, describe, flat_name, flatten, option_fields
 from tff_pcdd.studies import compare
 from tff_pcdd.training import (
@@ -322,14 +323,14 @@ def test_with_settings_keeps_what_was_given():
     # The same partition for all seeds, also where it has the number of the first one.
     config = ExperimentConfig.from_settings(seed=0, data_seed=0, projection_dim=0)
     other = config.with_settings(seed=5, algorithm="fedgela")
-    assert other.seeds == (0, 5, 5, 5)
+    assert other.seeds == (0, 5, 5, 5, 5)
     assert other.model.projection_dim == 0
-    assert other.with_settings(seed=6).seeds == (0, 6, 6, 6)
-    assert other.with_settings(data_seed=None, projection_dim=None).seeds == (5, 5, 5, 5)
+    assert other.with_settings(seed=6).seeds == (0, 6, 6, 6, 6)
+    assert other.with_settings(data_seed=None, projection_dim=None).seeds == (5, 5, 5, 5, 5)
     # What was derived is known after a part was replaced, and what the new part gives is kept.
     part = dataclasses.replace(config.training, batch_seed=7, local_epochs=2)
     replaced = dataclasses.replace(config, training=part)
-    assert replaced.with_settings(seed=5).seeds == (0, 5, 5, 7)
+    assert replaced.with_settings(seed=5).seeds == (0, 5, 5, 7, 5)
 
 
 def test_a_record_does_not_say_what_was_given():
@@ -337,7 +338,7 @@ def test_a_record_does_not_say_what_was_given():
     read = ExperimentConfig.from_record(config.to_settings())
     assert read == config
     other = read.with_settings(seed=4, algorithm="fedavg")
-    assert other.seeds == (4, 8, 4, 4)
+    assert other.seeds == (4, 8, 4, 4, 4)
     assert other.model.projection_dim == 0
 
 
@@ -398,10 +399,7 @@ REFUSED = [
     ({"client_clip_norm": -1.0}, "client_clip_norm", "must be at least 0"),
     ({"eval_every": 0}, "eval_every", "must be at least 1"),
     ({"personal_eval_every": -1}, "personal_eval_every", "must be at least 0"),
-    *(
-        ({name: -1}, name, "must be at least 0")
-        for name in ("seed", "data_seed", "model_seed", "cohort_seed", "batch_seed")
-    ),
+    *(({name: -1}, name, "must be at least 0") for name in ("seed", *SEEDS)),
     (
         {"metrics": "median"},
         "metrics",

@@ -65,8 +65,9 @@ def main(flags: Flags) -> None:
     with experiments.restoring(run_dir):
         results = evaluate_run(config, run_dir, options, flags["checkpoint_round"])
     stages.leave()
+    width = max([20, *map(len, results["accuracies"])])
     for name, value in results["accuracies"].items():
-        print(f"{name:20s} {tables.percent(value):>6s} %")
+        print(f"{name:{width}s} {tables.percent(value):>6s} %")
     for name, value in results.get("diagnostics", {}).items():
         print(f"{name:40s} {'-' if value is None else f'{value:.4g}':>10s}")
     for model, of in results.get("calibration", {}).items():

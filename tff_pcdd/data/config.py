@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tff_pcdd import settings
-from tff_pcdd.data import cache, holdout, long_tail, partitions, sources, subsets
+from tff_pcdd.data import cache, holdout, long_tail, new_clients, partitions, sources, subsets
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.input_spec import InputSpec
@@ -41,7 +41,9 @@ class DataConfig:
         max_test_samples: the same for the test samples.
         validation_fraction: share of each client's training samples that is held out for
             validation, class by class; see `holdout.hold_out`.
-        seed: seed of all random choices above; None counts as 0.
+        new_clients: number of clients that take no part in training; see `new_clients.draw`.
+        new_clients_seed: seed by which they are drawn; None counts as 0.
+        seed: seed of all other random choices above; None counts as 0.
 
     Raises:
         SettingError: if a setting is out of bounds or does not fit the others.
@@ -94,6 +96,12 @@ class DataConfig:
         minimum=0,
         maximum=0.9,
     )
+    new_clients: int = option(
+        0,
+        "Clients that take no part in training, drawn once; the trained models are evaluated "
+        "there. They stand for clients that join later.",
+        minimum=0,
+    )
     seed: int | None = option(
         None,
         "Seed of the partition and of all other random choices of samples; the value of seed by "
@@ -103,6 +111,14 @@ class DataConfig:
         maximum=WIDE,
         group="Seeds",
         setting="data_seed",
+    )
+    new_clients_seed: int | None = option(
+        None,
+        "Seed by which new_clients are drawn; the value of seed by default.",
+        type=int,
+        minimum=0,
+        maximum=WIDE,
+        group="Seeds",
     )
 
     def __post_init__(self) -> None:
@@ -200,7 +216,8 @@ class DataConfig:
             if len(clients) == 1:
                 self._warn_of_one_client(clients[0].client_id)
         held_out = self._hold_out(clients, pooled.train, seed)
-        return pooled.federation(self.source.name, held_out, notes)
+        new = new_clients.draw(len(held_out), self.new_clients, self.new_clients_seed or 0)
+        return pooled.federation(self.source.name, held_out, notes, new)
 
     def _warn_of_one_client(self, name: str) -> None:
         """Warns of data with a single site, unless one was asked for."""

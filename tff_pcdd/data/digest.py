@@ -33,6 +33,9 @@ def data_digest(federation: Federation) -> str:
     for client in federation.clients:
         digest.update(f"{str(client.client_id)!r} ".encode())
         arrays += [client.train, client.test, client.validation]
+    for client in federation.new_clients:
+        digest.update(f"new {str(client.client_id)!r} ".encode())
+        arrays += [client.train, client.test, client.validation]
     for array in arrays:
         digest.update(f"{array.dtype.str} {array.shape} ".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

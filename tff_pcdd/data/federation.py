@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd import text
-from tff_pcdd.data import input_checks
+from tff_pcdd.data import input_checks, new_clients
 from tff_pcdd.data.checks import is_unicode, to_int32, warn
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.errors import DataError
@@ -107,7 +107,9 @@ class Federation:
         input_spec: how raw inputs become model inputs.
         train: all training examples, including those held out for validation.
         test: all test examples, on which global models are evaluated.
-        clients: the samples of each client.
+        clients: the samples of each client that trains.
+        new_clients: the samples of each client that takes no part in training. They have the
+            numbers after those of `clients`.
         notes: counts of what loading left out or repaired; empty if there was nothing.
         fingerprint: hash of what the samples do not show, such as the contents of image files;
             empty if there is nothing of this kind.
@@ -129,17 +131,19 @@ class Federation:
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
     fingerprint: str = ""
     read_files: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    new_clients: tuple[ClientIndices, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", tuple(self.class_names))
         object.__setattr__(self, "clients", tuple(self.clients))
+        object.__setattr__(self, "new_clients", tuple(self.new_clients))
         if len(self.class_names) != self.num_classes:
             raise DataError(f"{len(self.class_names)} class names for {self.num_classes} classes")
         if not self.clients:
             raise DataError(f"{self.name}: there are no clients")
-        if len(set(self.client_ids)) < len(self.clients):
+        if len(set(self.every_id)) < len(self.every_client):
             raise DataError(f"{self.name}: client ids repeat")
-        for client_id in self.client_ids:
+        for client_id in self.every_id:
             if not is_unicode(client_id):
                 raise DataError(f"{self.name}: client id {client_id!r:.80} is not valid Unicode")
         if not len(self.test):
@@ -166,13 +170,13 @@ class Federation:
             return bool(every.size) and not 0 <= every.min() <= every.max() < size
 
         # Of all clients together, because calls for each of them would take longest.
-        if exceed(self.clients):
-            client = next(own for own in self.clients if exceed([own]))
+        if exceed(self.every_client):
+            client = next(own for own in self.every_client if exceed([own]))
             raise DataError(f"client {client.client_id}: {part} indices exceed {size} samples")
         if part == "test":
             return
         trained = np.zeros(size, bool)
-        for own in self.clients:
+        for own in self.every_client:
             if not own.validation.size:
                 continue
             trained[own.train] = True
@@ -192,7 +196,7 @@ class Federation:
         row, *position = place
         owners = [
             client.client_id
-            for client in self.clients
+            for client in self.every_client
             if row in (client.test if part == "test" else [*client.train, *client.validation])
         ]
         raise DataError(
@@ -204,8 +208,38 @@ class Federation:
 
     @property
     def num_clients(self) -> int:
-        """Number of clients, K."""
+        """Number of clients that train, K."""
         return len(self.clients)
+
+    @functools.cached_property
+    def every_client(self) -> tuple[ClientIndices, ...]:
+        """The clients that train, and then the new ones; their positions are their numbers."""
+        return self.clients + self.new_clients
+
+    @property
+    def every_id(self) -> tuple[str, ...]:
+        """Names of these clients, in the same order."""
+        return tuple(client.client_id for client in self.every_client)
+
+    def with_new_clients(self, count: int, seed: int = 0) -> Federation:
+        """The same clients, some of which take no part in training.
+
+        Args:
+            count: how many of the clients that train become new ones; 0 for none.
+            seed: a non-negative integer, by which they are drawn.
+
+        Raises:
+            SettingError: no client would be left to train.
+
+        Example:
+            >>> from tff_pcdd.data import load_federation
+            >>> federation = load_federation("digits", "iid", 5).with_new_clients(2)
+            >>> federation.num_clients, len(federation.new_clients), len(federation.every_client)
+            (3, 2, 5)
+        """
+        drawn = new_clients.draw(self.num_clients, count, seed)
+        training, new = new_clients.split(self.clients, drawn)
+        return dataclasses.replace(self, clients=training, new_clients=self.new_clients + new)
 
     @property
     def clients_without_train(self) -> int:
@@ -214,12 +248,14 @@ class Federation:
 
     @property
     def client_ids(self) -> tuple[str, ...]:
-        """Names of the clients, in their order."""
+        """Names of the clients that train, in their order."""
         return tuple(client.client_id for client in self.clients)
 
     def __repr__(self) -> str:
         found = f"{len(self.train):,} training and {len(self.test):,} test samples"
         clients = text.plural(self.num_clients, "client")
+        if self.new_clients:
+            clients += f" and {text.plural(len(self.new_clients), 'new one')}"
         return f"Federation({self.name}: {clients}, {self.num_classes} classes, {found})"
 
     def _repr_html_(self) -> str:
@@ -236,25 +272,43 @@ class Federation:
         """Local test samples of each client and class: read-only int64 [clients, classes]."""
         return self._test_class_counts
 
+    def counts_of(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Training and test samples of each class at client `k`, which may be a new one."""
+        own = self.every_client[k]
+        train = self._count(self.train.y, [own.train])
+        return train[0], self._count(self.test.y, [own.test])[0]
+
     def validation_class_counts(self) -> np.ndarray:
         """Held-out samples of each client and class: int64 [clients, classes]."""
         return self._count(self.train.y, [client.validation for client in self.clients])
 
     def client_examples(self, k: int) -> tuple[Examples, Examples]:
-        """Training and test examples of client `k`, copied, in their raw type."""
-        return self.train.take(self.clients[k].train), self.test.take(self.clients[k].test)
+        """Training and test examples of client `k`, copied, in their raw type.
+
+        The client may be a new one.
+        """
+        own = self.every_client[k]
+        return self.train.take(own.train), self.test.take(own.test)
 
     def validation_examples(self, k: int | None = None) -> Examples:
-        """Examples held out from training: those of client `k`, or of all clients, copied."""
-        clients = self.clients if k is None else self.clients[k : k + 1]
+        """Examples held out from training, copied.
+
+        They are those of client `k`, which may be a new one, or of all clients that train.
+        """
+        clients = self.clients if k is None else self.every_client[k : k + 1]
         return self.train.take(np.concatenate([client.validation for client in clients]))
 
     def training_examples(self) -> Examples:
-        """All training examples except those held out for validation."""
-        held = np.concatenate([client.validation for client in self.clients])
-        if not held.size:
+        """All training examples except those held out for validation or of new clients."""
+        left_out = np.concatenate([client.validation for client in self.clients])
+        if self.new_clients:
+            new = [part for own in self.new_clients for part in (own.train, own.validation)]
+            # Clients may share samples.
+            apart = np.setdiff1d(np.concatenate(new), self.trained_samples())
+            left_out = np.concatenate([left_out, apart])
+        if not left_out.size:
             return self.train
-        return self.train.take(np.setdiff1d(np.arange(len(self.train)), held))
+        return self.train.take(np.setdiff1d(np.arange(len(self.train)), left_out))
 
     def trained_samples(self) -> np.ndarray:
         """Ascending indices of the training examples that clients train on: read-only int64."""
@@ -277,6 +331,7 @@ class Federation:
             "classes_per_client": _spread(held),
             "class_samples": counts.sum(axis=0).tolist(),
             "clients_without_train": self.clients_without_train,
+            **({"new_clients": len(self.new_clients)} if self.new_clients else {}),
             **{name: int(value) for name, value in self.notes.items()},
         }
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tff_pcdd.data import new_clients
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.holdout import set_aside
 from tff_pcdd.data.input_spec import InputSpec
@@ -94,6 +95,7 @@ class PooledData:
         name: str,
         clients: Sequence[ClientIndices] | None = None,
         notes: dict[str, int] | None = None,
+        new: Sequence[int] = (),
     ) -> Federation:
         """The federation of these samples.
 
@@ -102,10 +104,13 @@ class PooledData:
             clients: how the samples are divided; by default each user is a client. Samples that
                 the data set sets aside for validation become validation samples.
             notes: counts in place of those of the data set.
+            new: the numbers of the clients that take no part in training.
 
         Raises:
             DataError: as `Federation`.
         """
+        every = set_aside((self.users or ()) if clients is None else clients, self.train.held_out)
+        training, new_ones = new_clients.split(every, new)
         return Federation(
             name=name,
             num_classes=len(self.class_names),
@@ -113,10 +118,9 @@ class PooledData:
             input_spec=self.input_spec,
             train=self.train,
             test=self.test,
-            clients=tuple(
-                set_aside((self.users or ()) if clients is None else clients, self.train.held_out)
-            ),
+            clients=training,
             notes=self.notes if notes is None else notes,
             fingerprint=self.fingerprint,
             read_files=self.read_files,
+            new_clients=new_ones,
         )

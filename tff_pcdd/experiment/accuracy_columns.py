@@ -23,6 +23,10 @@ _DETAILED_COLUMNS = {"after": "pa", "before": "pa_before"}
 # Accuracies of the global model on all samples that clients held out: of all samples, and the mean
 # over their classes.
 GLOBAL_VALIDATION = ("va", "va_balanced")
+# Columns for the test samples of clients that take no part in training: the accuracy of the global
+# model, and those for the counts of a personal evaluation.
+_NEW_GLOBAL = "new_clients_ga"
+_NEW_COLUMNS = {"before": "new_clients_pa_before", "after": "new_clients_pa"}
 # Columns for the counts on the samples that clients held out.
 _VALIDATION_COLUMNS = {"validation_after": "va_personal", "validation_before": "va_personal_before"}
 
@@ -126,8 +130,30 @@ def personal_accuracies(
     return results
 
 
+def at_new_clients(counts: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Mean accuracies at clients that take no part in training, in percent.
+
+    Args:
+        counts: `total`, their test samples by client and class, and of these those that a model
+            classifies correctly: `global`, the global model; `before` and `after`, the personal
+            models. Of what was not counted there are no accuracies. Empty without such clients.
+    """
+    named = {"global": _NEW_GLOBAL, **_NEW_COLUMNS}
+    return {
+        column: evaluation.personal_accuracy(counts[key], counts["total"])
+        for key, column in named.items()
+        if key in counts
+    }
+
+
 def columns(
-    heads: Sequence[str], groups: Groups, metrics: Sequence[Metric], *, validation: bool
+    heads: Sequence[str],
+    groups: Groups,
+    metrics: Sequence[Metric],
+    *,
+    validation: bool,
+    new_clients: bool = False,
+    has_global_model: bool = True,
 ) -> list[str]:
     """The names of all accuracies that an experiment can report, in the order of metrics.csv."""
     of_heads = [_head_column(head) for head in heads]
@@ -135,6 +161,8 @@ def columns(
         *of_heads,
         *PERSONAL_COLUMNS.values(),
         *((*GLOBAL_VALIDATION, *_VALIDATION_COLUMNS.values()) if validation else ()),
+        *([_NEW_GLOBAL] if new_clients and has_global_model else ()),
+        *(_NEW_COLUMNS.values() if new_clients else ()),
         *(f"{head}_{group}" for head in of_heads for group in groups.federation),
         *(f"{pa}_{group}" for pa in _DETAILED_COLUMNS.values() for group in groups.federation),
         *metric_columns(metrics),

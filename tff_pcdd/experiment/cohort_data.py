@@ -57,7 +57,7 @@ def load(config: data.DataConfig) -> Iterator[Callable[[], list[np.ndarray]]]:
 
 def sources(federation: data.Federation) -> Iterator[Callable[[], list[np.ndarray]]]:
     """For each client a function that returns its arrays, as `Simulation` passes them on."""
-    for client in range(federation.num_clients):
+    for client in range(len(federation.every_client)):
         yield functools.partial(_arrays, federation, client)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tff_pcdd import methods
-from tff_pcdd.data import DataConfig
+from tff_pcdd.data import DataConfig, new_clients
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, InputSpec
 from tff_pcdd.errors import SettingError
 from tff_pcdd.evaluation import metrics
@@ -51,6 +51,7 @@ SEEDS = {
     "model_seed": ("model", "seed"),
     "cohort_seed": ("training", "cohort_seed"),
     "batch_seed": ("training", "batch_seed"),
+    "new_clients_seed": ("data", "new_clients_seed"),
 }
 # All settings that are derived from others where they are not given.
 _DERIVED = {**SEEDS, "projection_dim": ("model", "projection_dim")}
@@ -64,7 +65,7 @@ _LATER = frozenset(
         *("schedule", "warmup_rounds", "min_local_epochs", "straggler_share", "dropped_share"),
         *("join_names", "min_site_samples", "small_sites", "missing", "missing_markers", "impute"),
         *("image_range", "skip_broken_images", "path_pattern", "group_pattern", "group_column"),
-        *("categorical_columns", "class_order"),
+        *("categorical_columns", "class_order", "new_clients"),
     )
 )
 
@@ -83,7 +84,8 @@ def implied(settings: Mapping[str, Any]) -> dict[str, Any]:
     name, known = settings.get("algorithm"), methods.registry.classes()
     own = _calibration_of(known[name]) if isinstance(name, str) and name in known else {}
     described = describe(ExperimentConfig)
-    return {each.name: each.default for each in described if each.name in _LATER} | own
+    seeds = {"new_clients_seed": settings.get("seed", 0)}
+    return {each.name: each.default for each in described if each.name in _LATER} | seeds | own
 
 
 def without_implied(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,12 +102,14 @@ class Seeds(NamedTuple):
         model: of the initial weights.
         cohorts: of the cohorts.
         batches: of the order of samples.
+        new_clients: of the choice of the clients that take no part in training.
     """
 
     data: int
     model: int
     cohorts: int
     batches: int
+    new_clients: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -323,6 +327,7 @@ class ExperimentConfig:
         self.training.optimizer.check(self.method)
         self.server_optimizer.check_method(composed)
         self._check_sampling()
+        self.check_new_clients(self.data.new_clients)
         if self.aggregator.equal_weights and self.method.client_weighting == "samples":
             raise SettingError(
                 "client_weighting",
@@ -353,12 +358,30 @@ class ExperimentConfig:
                 self.training.clients_per_round,
                 f"there are only num_clients={num_clients} clients to draw from",
             )
+        if num_clients is not None:
+            self._check_left(num_clients)
         if self.evaluation.early_stopping_patience and not self.data.may_hold_out:
             raise SettingError(
                 "early_stopping_patience",
                 self.evaluation.early_stopping_patience,
                 "needs held-out samples; set validation_fraction above 0",
             )
+
+    def _check_left(self, num_clients: int) -> None:
+        """Checks that enough clients train beside the new ones, of a number of all clients."""
+        count = self.data.new_clients
+        new_clients.check(num_clients, count)
+        new_clients.check_cohort(self.training.clients_per_round, num_clients, count)
+
+    def check_new_clients(self, count: int) -> None:
+        """Checks that the method has something to give to clients that take no part in training.
+
+        Raises:
+            SettingError: it shares nothing.
+        """
+        if count and self.method.baseline and not self.method.has_global_model:
+            reason = f"cannot be used with {self.algorithm}, which shares nothing: the model of a "
+            raise SettingError("new_clients", count, f"{reason}new client would be untrained")
 
     def _check_sampling(self) -> None:
         """Checks that cohorts can be drawn in another way than uniformly."""

@@ -74,6 +74,8 @@ class History:
             simulation.groups,
             config.evaluation.metrics,
             validation=simulation.spec.validation,
+            new_clients=bool(simulation.federation.new_clients),
+            has_global_model=config.method.has_global_model,
         )
         return cls(
             [

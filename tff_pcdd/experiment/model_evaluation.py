@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ import numpy as np
 
 from tff_pcdd import data
 from tff_pcdd.experiment import accuracy_columns
+
+_logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from tff_pcdd.experiment.simulation import Simulation
@@ -27,12 +30,15 @@ class Answers:
             before and after the local epochs, int32 [n_k].
         counts: samples and correctly classified samples by client and class, as
             `Simulation.personal_counts` returns them.
+        at_new_clients: the same for the clients that take no part in training; None if there are
+            none.
     """
 
     globally: np.ndarray | None
     before: Sequence[np.ndarray]
     after: Sequence[np.ndarray]
     counts: Mapping[str, np.ndarray]
+    at_new_clients: Answers | None = None
 
 
 class ModelEvaluation:
@@ -51,6 +57,7 @@ class ModelEvaluation:
         self._before: Sequence[np.ndarray] = ()
         self._after: Sequence[np.ndarray] = ()
         self._counts: dict[str, np.ndarray] | None = None
+        self._at_new_clients: Answers | None = None
 
     def global_accuracies(self) -> dict[str, float]:
         """As `Simulation.evaluate_global`."""
@@ -62,6 +69,15 @@ class ModelEvaluation:
             examples = simulation.federation.validation_examples()
             total, heads, *_ = self._evaluate_global(examples)
             results |= accuracy_columns.held_out_accuracies(total, np.asarray(heads["head"]))
+        if self._globally is not None and (new := simulation.federation.new_clients):
+            test = simulation.federation.test
+            of_clients = [(test.y[own.test], self._globally[own.test]) for own in new]
+            width = simulation.federation.num_classes
+            total, correct = (
+                np.stack([np.bincount(labels, minlength=width) for labels in each])
+                for each in zip(*((y, y[y == found]) for y, found in of_clients), strict=True)
+            )
+            results |= accuracy_columns.at_new_clients({"total": total, "global": correct})
         return results
 
     def personal_counts(self) -> dict[str, np.ndarray]:
@@ -69,14 +85,50 @@ class ModelEvaluation:
         simulation = self._simulation
         found = self._evaluate_clients(simulation.process.evaluate_personal, simulation.own_parts)
         self._before, self._after = found.pop("predicted_before"), found.pop("predicted_after")
-        self._counts = {name: np.stack(values) for name, values in found.items()}
+        self._counts = _stacked(found)
         return self._counts
 
-    def counts_before(self) -> dict[str, np.ndarray]:
-        """As `personal_counts`, but only those before the local epochs."""
+    def counts(self, *, after: bool) -> tuple[dict[str, np.ndarray], Mapping[str, np.ndarray]]:
+        """Samples and correctly classified samples by client and class, [clients, C] each.
+
+        Args:
+            after: whether they include those after the local epochs.
+
+        Returns:
+            Those of the clients that train, and those of the others; without others, these are
+            empty.
+        """
         simulation = self._simulation
-        found = self._evaluate_clients(simulation.process.evaluate_before, simulation.own_parts)
-        return {name: np.stack(values) for name, values in found.items()}
+        has_new = bool(simulation.federation.new_clients)
+        if after:
+            counts = self.personal_counts()
+            return counts, self._answers_of_new().counts if has_new else {}
+        compute = simulation.process.evaluate_before
+        counts = _stacked(self._evaluate_clients(compute, simulation.own_parts))
+        return counts, _stacked(self._evaluate_new(compute)) if has_new else {}
+
+    def _answers_of_new(self) -> Answers:
+        """The answers of the personal models of clients that take no part in training."""
+        found = self._evaluate_new(self._simulation.process.evaluate_personal)
+        before, after = found.pop("predicted_before"), found.pop("predicted_after")
+        self._at_new_clients = Answers(self._globally, before, after, _stacked(found))
+        return self._at_new_clients
+
+    def _evaluate_new(self, computation: Callable) -> dict[str, list[np.ndarray]]:
+        """The results of clients that take no part in training, by name.
+
+        What they answer has no influence on training, even if it is not finite.
+        """
+        simulation = self._simulation
+        federation = simulation.federation
+        clients = range(federation.num_clients, len(federation.every_client))
+        found = _by_name(simulation.map_clients(computation, simulation.own_parts, clients))
+        if affected := np.count_nonzero(found.pop("nonfinite")):
+            _logger.warning(
+                "round %d: the personal answer of %d of %d new clients is not finite",
+                *(simulation.round, affected, len(clients)),
+            )
+        return found
 
     def answers(self) -> Answers:
         """As `Simulation.answers`."""
@@ -85,7 +137,10 @@ class ModelEvaluation:
         if self._counts is None:
             self.personal_counts()
         assert self._counts is not None
-        return Answers(self._globally, self._before, self._after, self._counts)
+        new = self._at_new_clients
+        if self._simulation.federation.new_clients:
+            new = dataclasses.replace(new or self._answers_of_new(), globally=self._globally)
+        return Answers(self._globally, self._before, self._after, self._counts, new)
 
     def _evaluate_on_test_set(self) -> tuple[np.ndarray, Mapping[str, Any], np.ndarray]:
         test = self._simulation.federation.test
@@ -129,12 +184,21 @@ class ModelEvaluation:
     ) -> dict[str, list[np.ndarray]]:
         """The results of all clients, by name."""
         results = self._simulation.map_clients(computation, parts)
-        found = {name: [np.asarray(of[name]) for of in results] for name in results[0]}
+        found = _by_name(results)
         affected = np.count_nonzero(found.pop("nonfinite"))
         if affected:
             what = f"the personal answer of {affected} of {len(results)} clients is not finite"
             self._simulation.nonfinite.note(what, lost=affected == len(results))
         return found
+
+
+def _by_name(results: Sequence[Any]) -> dict[str, list[np.ndarray]]:
+    """The results of clients, by the names that each of them has."""
+    return {name: [np.asarray(of[name]) for of in results] for name in results[0]}
+
+
+def _stacked(found: Mapping[str, Sequence[np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.stack(values) for name, values in found.items()}
 
 
 def as_arrays(examples: data.Examples) -> OrderedDict[str, np.ndarray]:

@@ -39,9 +39,11 @@ def training_spec(
     Raises:
         SettingError: the backbone does not accept the inputs, or has too few features; or there is
             nothing to train; or a client would take more steps in a round than can be counted; or
-            runs shall stop early without held-out samples; or as `compute.compilation`.
+            runs shall stop early without held-out samples; or the method shares nothing with new
+            clients; or as `compute.compilation`.
     """
     compute = compute or ComputeOptions()
+    config.check_new_clients(len(federation.new_clients))
     validation = any(client.validation.size for client in federation.clients)
     patience = config.evaluation.early_stopping_patience
     if patience and not validation:
@@ -70,7 +72,7 @@ def training_spec(
 
 def _check_steps(config: ExperimentConfig, federation: data.Federation) -> None:
     """Checks that the steps of each number of epochs fit into an int32, twice."""
-    samples = max((client.train.size for client in federation.clients), default=0)
+    samples = max((client.train.size for client in federation.every_client), default=0)
     if config.method.pools_samples:
         samples = federation.trained_samples().size
     steps = -(-samples // config.training.batch_size)
@@ -86,7 +88,9 @@ def planned_spec(config: ExperimentConfig) -> TrainingSpec:
     Raises:
         SettingError: as `training_spec`; or the weights that the backbone starts from do not fit.
     """
-    num_clients = config.data.partition.known_clients() or config.training.clients_per_round or 2
+    known = config.data.partition.known_clients()
+    num_clients = known - config.data.new_clients if known else config.training.clients_per_round
+    num_clients = num_clients or 2
     counts = np.ones([num_clients, config.data.source.least_classes()], np.int64)
     input_spec = config.data.input_spec()
     return _spec(config, _task(config, input_spec, counts), input_spec)

@@ -178,10 +178,12 @@ class Settings(TypedDict, total=False):
     max_train_samples: int | None
     max_test_samples: int | None
     validation_fraction: float | None  # 0.0
+    new_clients: int | None  # 0
 
     # Seeds.
 
     data_seed: int | None
+    new_clients_seed: int | None
 
     # Model.
 

@@ -23,7 +23,7 @@ import numpy as np
 from etils import epy
 
 from tff_pcdd import data, federated, runtime, text
-from tff_pcdd.data import checks
+from tff_pcdd.data import checks, new_clients
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment import accuracy_columns, cohort_data
 from tff_pcdd.experiment.accuracy_columns import Groups
@@ -96,7 +96,7 @@ class Simulation:
         if not isinstance(federation, data.Federation):
             reason = "must be a Federation, such as from_dataframe and from_arrays make"
             raise SettingError("federation", type(federation).__name__, reason)
-        self.federation = federation
+        self.federation = _with_new_clients(federation, config)
         num_clients = self.federation.num_clients
         empty = self.federation.clients_without_train
         if empty and not checks.is_warned_before():
@@ -106,7 +106,8 @@ class Simulation:
             raise SettingError(
                 "clients_per_round",
                 config.training.clients_per_round,
-                f"the federation has only {num_clients} clients",
+                f"the federation has only {num_clients} clients"
+                + (" that train" if self.federation.new_clients else ""),
             )
         self.cohort_size = config.training.clients_per_round or num_clients
         self._samples = [client.train.size for client in self.federation.clients]
@@ -179,7 +180,7 @@ class Simulation:
         Raises:
             SettingError: they do not fit the network.
         """
-        self._initial = initial.fitting(self.spec, self.federation.num_clients)
+        self._initial = initial.fitting(self.spec, len(self.federation.every_client))
         self._state = None
         self._evaluation.forget()
 
@@ -321,7 +322,7 @@ class Simulation:
             given = as_trained(self.state, self.spec)
             first = self._first_state(0), self._first_state(0, given)
             if not all(map(np.array_equal, *map(tf.nest.flatten, first))):
-                clients = range(self.federation.num_clients)
+                clients = range(len(self.federation.every_client))
         for client in clients:
             self.store.put(client, self.initial_client_state(client), self.round)
         self._initial = None
@@ -335,7 +336,8 @@ class Simulation:
     def evaluate_global(self) -> dict[str, float]:
         """Accuracies of the global model, in percent.
 
-        `ga` is measured on the whole test set, `va` on all samples that clients held out. For a
+        `ga` is measured on the whole test set, `va` on all samples that clients held out,
+        `new_clients_ga` on the test samples of clients that take no part in training. For a
         method without a global model, they are means over clients of the accuracy of the personal
         model before any local step, as in FedGELA's tables.
         """
@@ -344,16 +346,24 @@ class Simulation:
     def evaluate_personal(self, *, after: bool = True) -> dict[str, float]:
         """Mean accuracies of the personal models on their clients' own samples, in percent.
 
+        Those of clients that take no part in training have names of their own, such as
+        `new_clients_pa`.
+
         Args:
             after: whether they are evaluated after their local epochs too, and not only before.
         """
-        counts = self.personal_counts() if after else self._evaluation.counts_before()
-        return accuracy_columns.personal_accuracies(
-            counts, self.groups, self.config.evaluation.metrics
-        )
+        counts, new = self._evaluation.counts(after=after)
+        metrics = self.config.evaluation.metrics
+        return {
+            **accuracy_columns.personal_accuracies(counts, self.groups, metrics),
+            **accuracy_columns.at_new_clients(new),
+        }
 
     def personal_counts(self) -> dict[str, np.ndarray]:
-        """Samples and correctly classified samples by client and class, [K, C] each."""
+        """Samples and correctly classified samples by client and class, [K, C] each.
+
+        The clients are those that train.
+        """
         return self._evaluation.personal_counts()
 
     def answers(self) -> Answers:
@@ -375,26 +385,32 @@ class Simulation:
         return parts
 
     def map_clients(
-        self, computation: Callable, parts: Callable[[int], Mapping[str, data.Examples]]
+        self,
+        computation: Callable,
+        parts: Callable[[int], Mapping[str, data.Examples]],
+        clients: Sequence[int] | None = None,
     ) -> list[Any]:
         """What `in_cohorts` gives for an evaluation, client by client."""
-        return list(itertools.chain.from_iterable(self.in_cohorts(computation, parts)))
+        return list(itertools.chain.from_iterable(self.in_cohorts(computation, parts, clients)))
 
     def in_cohorts(
         self,
         computation: Callable,
         parts: Callable[[int], Mapping[str, data.Examples]] = lambda client: {},
+        clients: Sequence[int] | None = None,
     ) -> Iterator[Any]:
         """Calls a computation with all clients, as many at a time as in a round.
 
         Args:
             computation: takes the arguments of `FederatedProcess.next`.
             parts: the examples of a client by name, in addition to the training samples.
+            clients: numbers of clients; by default all that train.
 
         Yields:
             The result of each call.
         """
-        clients: Sequence[int] = range(self.federation.num_clients)
+        if clients is None:
+            clients = range(self.federation.num_clients)
         for start in range(0, len(clients), self.cohort_size):
             chunk = clients[start : start + self.cohort_size]
             yield self.invoke(
@@ -416,6 +432,7 @@ class Simulation:
             `test_samples`, the accuracies in percent on its own test samples (`ga` of the global
             model, `pa_before` and `pa` of the personal model before and after its local epochs, and
             others), and a `warning`. A value is None where there are no samples or no such model.
+            If some clients take no part in training, they come last, and `new` says which they are.
         """
         from tff_pcdd.training import clients_table
 
@@ -498,3 +515,19 @@ class Simulation:
 
     def __repr__(self) -> str:
         return f"Simulation({self.title}: {text.plural(self.round, 'round')})"
+
+
+def _with_new_clients(federation: data.Federation, config: ExperimentConfig) -> data.Federation:
+    """A federation with as many new clients as the settings say, unless it has been given some.
+
+    Raises:
+        SettingError: it has another number of them, or no client would be left to train.
+    """
+    count, known = config.data.new_clients, len(federation.new_clients)
+    if known and count not in (0, known):
+        reason = f"the federation was given with {known} new clients; leave the setting out"
+        raise SettingError("new_clients", count, reason)
+    if known or not count:
+        return federation
+    new_clients.check_cohort(config.training.clients_per_round, federation.num_clients, count)
+    return federation.with_new_clients(count, config.seeds.new_clients)

@@ -141,9 +141,9 @@ def iter_export(
     with contextlib.ExitStack() as stack:
         # Releases the runtime if a check fails; otherwise `_export` does.
         stack.enter_context(run.simulation)
-        clients = choose_clients(run.simulation.federation.client_ids, options.clients)
+        clients = choose_clients(run.simulation.federation.every_id, options.clients)
         has_global = config.method.has_global_model
-        every = layout.personal_folders(run.simulation.federation.client_ids)
+        every = layout.personal_folders(run.simulation.federation.every_id)
         folders = {index: every[index] for index in clients}
         settings = _settings(run, options)
         directory.check([layout.GLOBAL] * has_global + list(folders.values()), settings)
@@ -184,7 +184,7 @@ def _export(
     options: ExportOptions,
     settings: Mapping[str, Any],
 ) -> Iterator[Exported]:
-    ids = run.simulation.federation.client_ids
+    ids = run.simulation.federation.every_id
     names = {folder: ids[client] for client, folder in folders.items()}
     with run.simulation as simulation, directory.writing(settings, names):
         models: list[tuple[int | None, str]] = [*folders.items()]

@@ -100,7 +100,7 @@ def _are_texts(x: Any) -> bool:
 
 def _number(simulation: Simulation, client: str | int) -> int:
     """The number of a client that is given by its name, or by its number."""
-    names = simulation.federation.client_ids
+    names = simulation.federation.every_id
     if isinstance(client, str):
         if client not in names:
             raise SettingError("client", client, one_of(client, names))

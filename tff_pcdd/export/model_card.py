@@ -48,6 +48,13 @@ _STAGES = {
     "before": "before any local epoch; PA before is the mean accuracy of these models over clients",
 }
 
+# Of models of clients that take no part in training.
+_NEW = """\
+
+
+The client took no part in training. Its model begins like that of a client that has never
+trained."""
+
 # Of models before any local epoch whose method keeps nothing on clients.
 _SHARED = """\
 
@@ -90,12 +97,14 @@ def text(
     if client is None:
         title, description = "global model", _GLOBAL
     else:
-        client_id = tables.escape(federation.client_ids[client])
+        client_id = tables.escape(federation.every_id[client])
         title = f"personal model of client {client_id}"
         description = _PERSONAL.format(client=client_id, stage=_STAGES[stage])
+        if federation.every_client[client] in federation.new_clients:
+            description += _NEW
         if stage == "before" and config.method.starts_from_global():
             description += _SHARED
-        served = layout.model_name(layout.personal_folders(federation.client_ids)[client])
+        served = layout.model_name(layout.personal_folders(federation.every_id)[client])
         description += f"\n\nServers call it `{served}`."
     name = tables.escape(config.data.source.describe())
     data_settings = [*_settings(config, only=("Data",))]
@@ -175,7 +184,7 @@ def _accuracies(
     if client is None:
         samples = f"the test set, {len(federation.test)} samples"
     else:
-        count = int(federation.test_class_counts()[client].sum())
+        count = len(federation.every_client[client].test)
         samples = f"the client's test data, {count} samples"
     for file, accuracy in accuracies.items():
         if file:
@@ -389,8 +398,9 @@ def _classes(
     """The names of the columns, and for each class its samples."""
     columns: dict[str, Any] = {"class": [one_line(name) for name in federation.class_names]}
     if client is not None:
-        columns["the client's training samples"] = federation.class_counts()[client]
-        columns["the client's test samples"] = federation.test_class_counts()[client]
+        trained, tested = federation.counts_of(client)
+        columns["the client's training samples"] = trained
+        columns["the client's test samples"] = tested
     columns["training samples of all clients"] = federation.class_counts().sum(axis=0)
     return tuple(columns), zip(*columns.values(), strict=True)
 

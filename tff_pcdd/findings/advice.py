@@ -134,7 +134,9 @@ class Advice:
             return self.more_rounds()
         cohort = self._number("clients_per_round")
         if cohort is not None:
-            larger = min(2 * cohort, self._number("num_clients") or math.inf)
+            clients = self._number("num_clients")
+            trained = clients - (self._number("new_clients") or 0) if clients else math.inf
+            larger = min(2 * cohort, trained)
             if larger > cohort:
                 return [_value("clients_per_round", larger, cohort), self._smaller()]
         return self.smaller_rate()
@@ -187,13 +189,15 @@ class Advice:
         Args:
             are_tested: whether they have test samples, which may be what is wanted.
         """
-        clients = self._number("num_clients")
-        if self._settings.get("partition") in (None, "natural") or clients is None or clients < 2:
+        clients = self._number("num_clients") or 0
+        # At least one client trains.
+        fewer = max(clients // 2, (self._number("new_clients") or 0) + 1)
+        if self._settings.get("partition") in (None, "natural") or fewer >= clients:
             change = "leave them out of the data, or give them samples"
             if are_tested:
                 change = f"nothing, if they are to be tested only; otherwise {change}"
             return [Change(change)]
-        return [_value("num_clients", clients // 2, clients)]
+        return [_value("num_clients", fewer, clients)]
 
 
 def _falls(losses: Sequence[float], share: float = STILL) -> bool:

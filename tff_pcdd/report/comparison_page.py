@@ -185,6 +185,9 @@ def _holdings(directory: Directory, runs: Results) -> tuple[matrices.Grid | None
         if held and held.classes:
             seeds = {f"{run.settings.get('data_seed')}" for run in runs}
             others = _other_seeds(result.settings) if len(seeds) > 1 else ""
+            new = {f"{run.settings.get('new_clients_seed')}" for run in runs}
+            if result.settings.get("new_clients") and len(new) > 1 and not others:
+                others = "; other seeds have other new clients"
             return matrices.who_holds_what(held), f" with seed {result.seed}{others}"
     return None, ""
 

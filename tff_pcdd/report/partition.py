@@ -73,6 +73,7 @@ def summarize(setting: str, federation: data.Federation) -> str:
         "",
         f"{federation.num_clients} clients, {federation.num_classes} classes, "
         f"{counts.sum()} training{kinds}{len(federation.test)} test samples.",
+        *_new(federation),
         *_warnings(federation, counts, tests, held_out),
         "",
         _spread(
@@ -104,6 +105,23 @@ def summarize(setting: str, federation: data.Federation) -> str:
         ]
         lines.append(tables.table([heading, *classes], right=set(range(1, len(heading)))))
     return "\n".join(lines) + "\n"
+
+
+def _new(federation: data.Federation) -> list[str]:
+    """Which clients take no part in training, with their training samples."""
+    new = federation.new_clients
+    if not new:
+        return []
+    sizes = [text.plural(own.train.size, "training sample") for own in new]
+    names = [
+        f"{text.cut(text.name_of(own.client_id), 20)} ({size})"
+        for own, size in zip(new, sizes, strict=True)
+    ]
+    return [
+        "",
+        f"Not counted here: {text.plural(len(new), 'new client')} without a part in training, "
+        f"{_cell(text.listed(names, _MAX_CLIENTS))}.",
+    ]
 
 
 def _clients(federation: data.Federation, counts: np.ndarray, tests: np.ndarray) -> list[str]:

@@ -74,6 +74,7 @@ def content(directory: Directory) -> dict[str, Any]:
         "has_global": answered.of_global is not None,
         "command": settings_table.command(settings),
         "clients": client_tables.of_run(held) if held else None,
+        "new_clients": client_tables.of_run(held.new) if held and held.new else None,
         "matrices": shown,
         "matrices_note": left_out,
         "costs": _costs(summary, history),

@@ -23,17 +23,19 @@ _RUN = ("partition", "algorithm", "seed")
 
 @dataclasses.dataclass(frozen=True)
 class RunClients:
-    """The clients of a federation, in its order.
+    """The clients of a federation that train, in its order.
 
     Attributes:
         clients: one entry for each client.
         classes: the names of the classes, as they are shown.
         counts: training samples by client and class, [K, C].
+        new: the same of the clients that take no part in training; None if there are none.
     """
 
     clients: Sequence[ClientResult]
     classes: Sequence[str]
     counts: np.ndarray
+    new: RunClients | None = None
 
     def held(self, index: int) -> int:
         """How many classes a client holds."""
@@ -48,13 +50,21 @@ def read(directory: Directory) -> RunClients:
         # The names of classes are anything, even "samples": their columns are told by position.
         of_classes = header[len(columns) :]
         classes = [*itertools.takewhile(lambda name: name.startswith(_TRAIN), of_classes)]
-        clients, counts = [], []
+        found = []
         for row in rows:
-            clients.append(ClientResult.of(parse(dict(zip(columns, row, strict=False)))))
+            client = ClientResult.of(parse(dict(zip(columns, row, strict=False))))
             held = row[len(columns) : len(columns) + len(classes)]
-            counts.append([tables.read_count(cell) for cell in held])
+            found.append((client, [tables.read_count(cell) for cell in held]))
     names = [name_of(name.removeprefix(_TRAIN)) for name in classes]
-    return RunClients(clients, names, np.array(counts, np.int64).reshape(len(rows), len(classes)))
+
+    def of(
+        own: Sequence[tuple[ClientResult, list[int]]], new: RunClients | None = None
+    ) -> RunClients:
+        counts = np.array([held for _, held in own], np.int64).reshape(len(own), len(names))
+        return RunClients([client for client, _ in own], names, counts, new)
+
+    new = [pair for pair in found if pair[0].new]
+    return of([pair for pair in found if not pair[0].new], of(new) if new else None)
 
 
 def held_out(run: Path) -> int:
@@ -71,13 +81,14 @@ def held_out(run: Path) -> int:
 
 
 def read_all(directory: Directory) -> list[ClientResult]:
-    """Reads the clients of all runs of a comparison; errors as of `Directory`."""
+    """Reads the clients that train in the runs of a comparison; errors as of `Directory`."""
     every = directory.rows(CLIENTS)
     with directory.checked(CLIENTS):
-        return [
+        clients = [
             ClientResult.of(parse(each), tuple(name_of(each[key]) for key in _RUN))
             for each in every
         ]
+    return [client for client in clients if not client.new]
 
 
 def without_global_model(clients: Sequence[ClientResult]) -> bool:

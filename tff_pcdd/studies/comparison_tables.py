@@ -118,7 +118,7 @@ def document(
     further = measures.further(_keys(runs))
     if any(measure.group == measures.METRIC for measure in further):
         meanings.insert(0, METRICS)
-    if own := [measure for measure in further if measure.group == measures.OWN]:
+    if own := [each for each in further if each.group in (measures.NEW, measures.OWN)]:
         meanings.append("\n".join(f"{measure.heading}: {measure.meaning}." for measure in own))
     if unranked := baselines(runs):
         meanings.insert(0, f"{BASELINES} {', '.join(unranked)}.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,14 @@ from tff_pcdd.experiment.history import format_value
 
 if TYPE_CHECKING:
     from tff_pcdd import data
+    from tff_pcdd.data.federation import ClientIndices
     from tff_pcdd.experiment.model_evaluation import Answers
     from tff_pcdd.experiment.simulation import Simulation
 
 # The columns of clients.csv before those of single classes.
 COLUMNS = ("client", "train_samples", "test_samples", *measures.CLIENTS, "warning")
+# The column that marks clients that take no part in training, with "yes"; absent if there are none.
+NEW = "new"
 
 DIVERGED = "the run has diverged: these results are not usable"
 
@@ -44,6 +47,7 @@ class ClientResult:
         values: accuracies in percent and their differences, by column; None where not defined.
         warning: what the run has said about this client.
         run: partition, method and seed of the run, in a table of several runs.
+        new: whether it has taken no part in training.
     """
 
     name: str
@@ -52,6 +56,7 @@ class ClientResult:
     values: Mapping[str, float | None]
     warning: str = ""
     run: tuple[str, ...] = ()
+    new: bool = False
 
     def of_seed(self) -> ClientResult:
         """The client with its seed in its name, where another seed has another client."""
@@ -64,7 +69,7 @@ class ClientResult:
         values = {name: row[name] for name in measures.CLIENTS}
         warning = " ".join(row["warning"].split())
         samples = row["train_samples"], row["test_samples"]
-        return cls(row["client"], *samples, values, warning, run)
+        return cls(row["client"], *samples, values, warning, run, bool(row.get(NEW)))
 
 
 def of(simulation: Simulation) -> list[Row]:
@@ -83,16 +88,28 @@ def rows(federation: data.Federation, answers: Answers, *, diverged: bool = Fals
         or after them, `masked` if only classes of the client's training data can be predicted,
         `balanced` as mean over classes. `over_global` is `pa` − `ga` in percentage points;
         `over_local` is None, see `with_local`. If the run has diverged, every row has a warning.
+        If some clients take no part in training, they come last, and a further column, `NEW`, is
+        "yes" for them and empty for the others.
     """
+    found = _rows(federation, federation.clients, answers, diverged)
+    if answers.at_new_clients is None:
+        return found
+    new = _rows(federation, federation.new_clients, answers.at_new_clients, diverged)
+    return [*({**row, NEW: ""} for row in found), *({**row, NEW: "yes"} for row in new)]
+
+
+def _rows(
+    federation: data.Federation, clients: Sequence[ClientIndices], answers: Answers, diverged: bool
+) -> list[Row]:
+    """The rows of some clients, from the answers of their models."""
     counts, total = answers.counts, answers.counts["total"]
-    trained = federation.class_counts().sum(axis=1)
     found = []
-    for index, client in enumerate(federation.clients):
+    for index, client in enumerate(clients):
         own = total[index]
         row: Row = dict.fromkeys(COLUMNS)
         row |= {
             "client": printable(client.client_id),
-            "train_samples": int(trained[index]),
+            "train_samples": len(client.train),
             "test_samples": int(own.sum()),
             "balanced_before": evaluation.balanced_accuracy(counts["before"][index], own),
             "balanced": evaluation.balanced_accuracy(counts["after"][index], own),
@@ -143,29 +160,41 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.9g}") if value == value else None
 
 
-def csv_text(
-    found: Sequence[Row], federation: data.Federation, counts: Mapping[str, np.ndarray]
-) -> str:
+def csv_text(found: Sequence[Row], federation: data.Federation, answers: Answers) -> str:
     """The text of clients.csv.
 
+    Args:
+        found: as `rows` returns them.
+        federation: the clients.
+        answers: from which the rows were made.
+
     Returns:
-        `COLUMNS`, and for each class NAME `train_NAME`, its training samples at the client, then
-        for each class `recall_NAME`, the share of its test samples that the personal model
-        classifies correctly after the local epochs, in percent; empty without test samples. A class
-        called samples has the column `train_samples (class)`.
+        `COLUMNS`, with `NEW` before the last one if the rows have it. For each class NAME, then
+        `train_NAME`, its training samples at the client, and after all of these for each class
+        `recall_NAME`, the share of its test samples that the personal model classifies correctly
+        after the local epochs, in percent; empty without test samples. A class called samples has
+        the column `train_samples (class)`.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = [printable(name) for name in federation.class_names]
     columns = [f"{what}_{name}" for what in ("train", "recall") for name in names]
-    writer.writerow([*COLUMNS, *(_apart(name) for name in columns)])
-    per_class = zip(federation.class_counts(), counts["after"], counts["total"], strict=True)
-    for row, (trained, correct, total) in zip(found, per_class, strict=True):
+    own = [*COLUMNS]
+    if found and NEW in found[0]:
+        own.insert(-1, NEW)
+    writer.writerow([*own, *(_apart(name) for name in columns)])
+    per_class = [
+        pair
+        for part in (answers, answers.at_new_clients)
+        if part is not None
+        for pair in zip(part.counts["after"], part.counts["total"], strict=True)
+    ]
+    for number, (row, (correct, total)) in enumerate(zip(found, per_class, strict=True)):
         recalls = [100.0 * c / t if t else None for c, t in zip(correct, total, strict=True)]
         writer.writerow(
             [
-                *(format_value(row[name]) for name in COLUMNS),
-                *trained.tolist(),
+                *(format_value(row[name]) for name in own),
+                *federation.counts_of(number)[0].tolist(),
                 *map(format_value, recalls),
             ]
         )
@@ -218,12 +247,14 @@ def parse(cells: Mapping[str, str]) -> Row:
         KeyError: there is no such column.
         ValueError: a cell is no number.
     """
+    new = {NEW: cells[NEW]} if NEW in cells else {}
     return {
         "client": tables.original(cells["client"]),
         "train_samples": tables.read_count(cells["train_samples"]),
         "test_samples": tables.read_count(cells["test_samples"]),
         **{name: tables.read_number(cells.get(name, "")) for name in measures.CLIENTS},
         "warning": cells.get("warning", ""),
+        **new,
     }
 
 
@@ -243,14 +274,28 @@ and *over local*: how many points the personal model is better than the global m
 training alone (known in comparisons). Samples and recall of each class are in clients.csv."""
 
 
+_NEW_EXPLANATION = """\
+These clients took no part in training. Their personal models begin like those of clients that have
+never trained."""
+
+
 def page(found: Sequence[Row], title: str, notes: Sequence[str] = ()) -> str:
-    """The text of clients.md: a table of the clients, the one with the lowest accuracy first."""
+    """The text of clients.md: a table of the clients, the one with the lowest accuracy first.
+
+    Clients that take no part in training have a table of their own.
+    """
     columns = [name for name in _SHOWN if any(row[name] is not None for row in found)]
     ordered = sorted(found, key=lambda row: (row["pa"] is None, row["pa"] or 0.0))
     lines = [f"# {tables.escape(title)}", "", _EXPLANATION, ""]
     lines += [line for note in notes for line in (note, "")]
-    cells = [[_cell(row[name]) for name in columns] for row in ordered]
-    lines.append(tables.table([[_SHOWN[name] for name in columns], *cells], range(1, len(columns))))
+
+    def table(rows: Iterable[Row]) -> str:
+        cells = [[_cell(row[name]) for name in columns] for row in rows]
+        return tables.table([[_SHOWN[name] for name in columns], *cells], range(1, len(columns)))
+
+    lines.append(table(row for row in ordered if not row.get(NEW)))
+    if new := [row for row in ordered if row.get(NEW)]:
+        lines += ["", "## New clients", "", _NEW_EXPLANATION, "", table(new)]
     if warned := [row for row in ordered if row["warning"]]:
         lines += ["", "## Warnings", ""]
         lines += [f"- {tables.escape(row['client'])}: {row['warning']}" for row in warned]

@@ -109,12 +109,16 @@ def global_logits(simulation: Simulation) -> Logits | None:
 
 
 def personal_logits(simulation: Simulation) -> list[Logits]:
-    """The logits of all clients' personal models for their own samples, after the local epochs."""
+    """The logits of all clients' personal models for their own samples, after the local epochs.
+
+    Those of new clients come last.
+    """
+    clients = range(len(simulation.federation.every_client))
     compute = federated.build_personal_logits(simulation.process)
     none = np.zeros([0, simulation.federation.num_classes], np.float32)
     return [
         Logits(np.asarray(found["test"]), np.asarray(found.get("validation", none)))
-        for found in simulation.map_clients(compute, simulation.own_parts)
+        for found in simulation.map_clients(compute, simulation.own_parts, clients)
     ]
 
 
@@ -125,13 +129,13 @@ def _lines(
     names = [printable(name) for name in federation.class_names]
     header = ["model", "client", "id", "label", "prediction"]
     yield _csv([[*header, *(f"probability_{name}" for name in names)]])
-    for client, own in zip(federation.clients, personal, strict=True):
+    for client, own in zip(federation.every_client, personal, strict=True):
         if globally is not None:
             answers = globally.test[client.test]
             yield _rows(federation, GLOBAL, client.client_id, client.test, answers)
         yield _rows(federation, PERSONAL, client.client_id, client.test, own.test)
     if globally is not None:
-        owned = np.concatenate([client.test for client in federation.clients])
+        owned = np.concatenate([client.test for client in federation.every_client])
         rest = np.setdiff1d(np.arange(len(federation.test)), owned)
         yield _rows(federation, GLOBAL, "", rest, globally.test[rest])
 
@@ -177,7 +181,10 @@ def _csv(rows: Sequence[Sequence[Any]]) -> str:
 def _calibrations(
     federation: data.Federation, globally: Logits | None, personal: Sequence[Logits]
 ) -> tuple[dict[str, Calibration], dict[str, Calibration]]:
-    """Calibration of the global model and of all personal models together, and of each of these."""
+    """Calibration of the global model and of all personal models together, and of each of these.
+
+    Models of new clients do not count in what is about all together.
+    """
     models: dict[str, Calibration] = {}
     if globally is not None:
         held_out = globally.held_out, federation.validation_examples().y
@@ -187,9 +194,9 @@ def _calibrations(
             [(own.test, federation.test.y[client.test])],
             (own.held_out, federation.validation_examples(index).y),
         )
-        for index, (client, own) in enumerate(zip(federation.clients, personal, strict=True))
+        for index, (client, own) in enumerate(zip(federation.every_client, personal, strict=True))
     }
-    every = [*by_client.values()]
+    every = [*by_client.values()][: federation.num_clients]
     models[PERSONAL] = Calibration(
         before=functools.reduce(operator.add, [of.before for of in every]),
         after=functools.reduce(operator.add, [of.after for of in every]),
@@ -256,10 +263,12 @@ def _write_clients(run: Run, answers: Answers) -> None:
     directory, simulation = run.directory, run.simulation
     federation, diverged = simulation.federation, simulation.nonfinite.diverged
     rows = clients_table.rows(federation, answers, diverged=diverged)
-    text = clients_table.csv_text(rows, federation, answers.counts)
+    text = clients_table.csv_text(rows, federation, answers)
     files.write_text(directory / CLIENTS, text)
     notes = [f"**{clients_table.DIVERGED.capitalize()}.**"] if diverged else []
-    if count := sum(int(np.sum(predicted < 0)) for predicted in answers.after):
+    new = answers.at_new_clients
+    every = [*answers.after, *(new.after if new else ())]
+    if count := sum(int(np.sum(predicted < 0)) for predicted in every):
         notes.append(
             f"{count} answers of personal models are NaN or infinite; they count as wrong."
         )

@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tff_pcdd import evaluation, files, stages, tables
 from tff_pcdd.data import Federation
 from tff_pcdd.data.checks import warned_before
 from tff_pcdd.errors import SettingError
-from tff_pcdd.experiment.accuracy_columns import PERSONAL_COLUMNS, personal_accuracies
+from tff_pcdd.experiment.accuracy_columns import PERSONAL_COLUMNS
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.history import History
 from tff_pcdd.training import manifests, predictions
@@ -28,6 +31,9 @@ from tff_pcdd.training.run_directory import (
 )
 from tff_pcdd.training.run_options import RunOptions
 from tff_pcdd.training.summary import best_round, held_out_measure
+
+if TYPE_CHECKING:
+    from tff_pcdd.data.federation import ClientIndices
 
 _logger = logging.getLogger(__name__)
 
@@ -177,22 +183,32 @@ def evaluate_run(
 def _evaluate(run: Run) -> dict[str, Any]:
     """What `evaluate_run` returns, with NaN for an accuracy without samples."""
     simulation = run.simulation
-    means = simulation.evaluate_global()
-    counts = simulation.personal_counts()
-    means.update(personal_accuracies(counts, simulation.groups, run.config.evaluation.metrics))
-    total = counts["total"]
+    federation = simulation.federation
+    means = simulation.evaluate()
+    answers = simulation.answers()
     results: dict[str, Any] = {
         "round": simulation.round,
         "accuracies": means,
-        "clients": {
-            client_id: {
-                column: evaluation.accuracy(counts[key][index], total[index])
-                for key, column in PERSONAL_COLUMNS.items()
-            }
-            for index, client_id in enumerate(simulation.federation.client_ids)
-            if total[index].sum()
-        },
+        "clients": _at_clients(federation.clients, answers.counts),
     }
+    if answers.at_new_clients is not None:
+        counts = answers.at_new_clients.counts
+        results["new_clients"] = _at_clients(federation.new_clients, counts)
     if run.diagnostics:
         results["diagnostics"] = run.diagnose()
     return results
+
+
+def _at_clients(
+    clients: Sequence[ClientIndices], counts: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, float]]:
+    """The accuracies of the personal models of clients with test samples, by the client's id."""
+    total = counts["total"]
+    return {
+        client.client_id: {
+            column: evaluation.accuracy(counts[key][index], total[index])
+            for key, column in PERSONAL_COLUMNS.items()
+        }
+        for index, client in enumerate(clients)
+        if total[index].sum()
+    }

@@ -15,7 +15,7 @@ from tff_pcdd.evaluation.metrics import Metric
 from tff_pcdd.experiment.accuracy_columns import metric_columns
 from tff_pcdd.experiment.history import History, Row, evaluated_in_full
 from tff_pcdd.experiment.nonfinite import is_lost
-from tff_pcdd.measures import ACCURACY, HELD_OUT, Measure
+from tff_pcdd.measures import ACCURACY, HELD_OUT, NEW, Measure
 from tff_pcdd.text import name_of
 from tff_pcdd.training import clients_table
 from tff_pcdd.training.file_names import CLIENTS, CONFUSION
@@ -94,7 +94,7 @@ def summarize_accuracies(
     summary: dict[str, Any] = {}
     for name in history.columns:
         measure = measures.of(name)
-        if measure.group in (ACCURACY, HELD_OUT) or name in further or name in own:
+        if measure.group in (ACCURACY, NEW, HELD_OUT) or name in further or name in own:
             summary[measure.final] = last[name]
             rows = eligible if measure.group == HELD_OUT else usable
             values = [row[name] for row in rows if row.get(name) is not None]
@@ -148,7 +148,7 @@ def _at_best_round(
     best = _best_row(history, column)
     if best is None:
         return {}
-    tested = [key for key in best if key in metrics or measures.of(key).group == ACCURACY]
+    tested = [key for key in best if key in metrics or measures.of(key).group in (ACCURACY, NEW)]
     return {name: best["round"], **{f"{key}_at_{name}": best[key] for key in tested}}
 
 
@@ -156,9 +156,8 @@ def find(
     directory: Path, settings: Mapping[str, Any], summary: Mapping[str, Any], history: History
 ) -> list[dict[str, Any]]:
     """The findings of a run, as in summary.json; its files of the models' answers are there."""
-    clients = [
-        clients_table.ClientResult.of(row) for row in clients_table.read(directory / CLIENTS)
-    ]
+    every = [clients_table.ClientResult.of(row) for row in clients_table.read(directory / CLIENTS)]
+    clients = [client for client in every if not client.new]
     # NumPy would not name a file that the disk does not return.
     content = files.read_bytes(directory / CONFUSION, 2**31)
     with np.load(io.BytesIO(content)) as arrays:
