@@ -310,8 +310,8 @@ def test_the_page_of_a_run_shows_them_apart(finished):
     content = run_page.content(Directory(finished, compared=False))
     new = [row["client"] for row in table_of(finished) if row["new"]]
     assert sorted(row.name for row in content["new_clients"].rows) == sorted(new)
-    assert not {row.name for row in content["sites"].rows} & {*new}
-    assert len(content["sites"].rows) == 3
+    assert not {row.name for row in content["clients"].rows} & {*new}
+    assert len(content["clients"].rows) == 3
     measured = {heading: cell for heading, cell, _ in content["measured"]}
     value = summary(finished)["new_clients_pa_final"]
     assert measured["PA after, new clients"] == f"{value:.1f} %"
