@@ -417,7 +417,7 @@ def test_data_without_sites_need_a_partition(visits, tmp_path):
     visits = visits.drop(columns="site")
     made = built(visits, tmp_path / "a.csv", "iid", {"num_clients": 4, "site_column": "none"})
     assert made.num_clients == 4
-    with refuses("partition", "the samples have no sites; choose class, dirichlet or iid"):
+    with refuses("partition", "no sites; choose one of class, dirichlet, iid, quantity, shards"):
         built(visits, tmp_path / "a.csv", "natural", {"site_column": "none"})
     with refuses("min_site_samples", "has no sites"):
         built(visits, tmp_path / "a.csv", "iid", {"site_column": "none", "min_site_samples": 2})

@@ -49,7 +49,7 @@ def test_medmnist_has_its_own_parts_and_no_sites(tmp_path):
     np.testing.assert_allclose(
         made.input_spec.mean, arrays["train_images"].mean((0, 1, 2)) / 255, rtol=1e-4
     )
-    with refuses("partition", "the samples have no sites; choose class, dirichlet or iid"):
+    with refuses("partition", "no sites; choose one of class, dirichlet, iid, quantity, shards"):
         data.load_federation("npz", "natural", data_dir=str(path))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tff_pcdd.data.federation import ClientIndices
-from tff_pcdd.data.partitions import Partition, register
+from tff_pcdd.data.partitions import Partition, register, registry
 from tff_pcdd.data.sources import LoadRequest, PooledData
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import option
@@ -32,9 +32,9 @@ class Natural(Partition):
 
     def divide(self, data: PooledData, seed: int) -> list[ClientIndices]:
         if data.users is None:
-            raise SettingError(
-                "partition", self.name, "the samples have no sites; choose class, dirichlet or iid"
-            )
+            pooling = [name for name, cls in registry.classes().items() if not cls.keeps_users]
+            reason = f"the samples have no sites; choose one of {', '.join(pooling)}"
+            raise SettingError("partition", self.name, reason)
         return list(data.users)
 
     def describe(self) -> str:
