@@ -119,7 +119,7 @@ class _Messages(logging.Handler):
 
     def emit(self, record):
         text = record.getMessage()
-        if record.name != "tensorflow" and "have no training samples" not in text:
+        if record.name != "tensorflow" and "no training samples" not in text:
             self.texts.append(text)
 
 
