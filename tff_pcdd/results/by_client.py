@@ -81,14 +81,13 @@ def held_out(run: Path) -> int:
 
 
 def read_all(directory: Directory) -> list[ClientResult]:
-    """Reads the clients that train in the runs of a comparison; errors as of `Directory`."""
+    """Reads the clients of all runs of a comparison; errors as of `Directory`."""
     every = directory.rows(CLIENTS)
     with directory.checked(CLIENTS):
-        clients = [
+        return [
             ClientResult.of(parse(each), tuple(name_of(each[key]) for key in _RUN))
             for each in every
         ]
-    return [client for client in clients if not client.new]
 
 
 def without_global_model(clients: Sequence[ClientResult]) -> bool:

@@ -96,7 +96,8 @@ def read(directory: Directory, tuning: Tuning | None = None) -> Compared:
         left_out=_left_out(directory, results),
         tuned=tuning.settings,
     )
-    return Compared(results, clients, answered, found)
+    trained = [client for client in clients if not client.new]
+    return Compared(results, trained, answered, found)
 
 
 def _clients(directory: Directory, results: Results) -> list[ClientResult]:

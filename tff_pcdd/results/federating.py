@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -38,8 +37,8 @@ class Federating:
             they are worse than training alone; None if there are none.
         baseline_over: the gain of those over PA of training alone; None if unknown.
         sample: the points that one test sample changes; 0 if unknown.
-        at_clients: its gain at each client; None for PA after local training, whose gains an answer
-            has anyway, and if unknown.
+        at_clients: the gain of the recommended models at each client; None for PA after local
+            training, whose gains an answer has anyway, and if unknown.
         shared: the method with the best shared model; empty without one.
         shared_values: GA of that model by unit.
         shared_over: its gain over GA of training alone; None if unknown.
@@ -143,13 +142,18 @@ def read(
         if _by_unit(results, (method, key))
     ]
     alone, baseline, shared_one = (ALONE, _ALONE_KEY), (BASELINE, _ALONE_KEY), (shared, "ga_final")
-    # Of all models one is chosen, so their intervals hold together; see `gains`.
-    over = functools.partial(_over, results, len(places))
-    found = {place: each for place in places if (each := over(place, alone)) is not None}
+    found = {place: each for place in places if (each := _over(results, 1, place, alone))}
     most = max((each.units for each in found.values()), default=0)
     values = {place: _by_unit(results, place) for place in found if found[place].units == most}
     if not values:
         return None
+    # As where methods are compared by PA after local training, so that the intervals are the same:
+    # they hold together for all methods, of which one is chosen.
+    compared = {method for method, _ in values}
+
+    def over(own: tuple[str, str], other: tuple[str, str]) -> Gain | None:
+        return _over(results, len(compared) - (other[0] in compared), own, other)
+
     means = {place: statistics.fmean(own) for place, own in values.items()}
     best = [place for place in means if tables.is_equal(means[place], max(means.values()))]
     # Of several with the same mean, the model after local training, and that of `personal`.
@@ -160,16 +164,17 @@ def read(
         for place in values
         if is_ahead(over(place, baseline), sample) and not is_ahead(over(alone, place), sample)
     ]
-    return Federating(
+    own = over((method, key), alone)
+    assert own is not None, "it is among `found`"
+    pays = Federating(
         method=method,
         key=key,
         values=values[method, key],
-        over=found[method, key],
+        over=own,
         over_baseline=over((method, key), baseline),
         baseline_over=over(baseline, alone),
         surest=max(sure, key=means.__getitem__, default=None),
         sample=sample,
-        at_clients=_at_clients(clients, method, key) if key != _ALONE_KEY else None,
         shared=shared,
         shared_values=_by_unit(results, shared_one) if shared else (),
         shared_over=_over(results, len(methods), shared_one, (ALONE, "ga_final"))
@@ -177,6 +182,10 @@ def read(
         else None,
         shared_at_clients=_shared_at_clients(clients, shared, len(methods)),
     )
+    method, key = pays.recommended
+    if key == _ALONE_KEY:
+        return pays
+    return dataclasses.replace(pays, at_clients=_at_clients(clients, method, key))
 
 
 def _over(

@@ -5,9 +5,9 @@ where there are several. A method's gain over another one is the mean of the dif
 with Student's 95 % interval. It counts if the interval leaves 0 out.
 
 Who leads is known only after all methods have been compared, and the largest of many differences is
-large by chance. Therefore, the intervals of all differences that were looked at hold together with
-95 %, by Bonferroni's inequality, which needs no equal variances: each of n leaves out
-5 %/n.
+large by chance. Therefore, the intervals of the differences of all methods to the same one hold
+together with 95 %, by Bonferroni's inequality, which needs no equal variances: each of n leaves out
+5 %/n. Each accuracy is a question of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scipy import special
 
 from tff_pcdd import tables, text
 
-# The level of confidence of intervals, of all that are looked at together.
+# The level of confidence of intervals, of those of all methods together.
 CONFIDENCE = 0.95
 
 

@@ -166,10 +166,7 @@ class Answer:
     @property
     def recommended_gains(self) -> ClientGains | None:
         """What the recommended models gain at each client; None if unknown or in `at_clients`."""
-        pays = self.federating
-        if pays is None or pays.recommended != (pays.method, pays.key):
-            return None
-        return pays.at_clients
+        return None if self.federating is None else self.federating.at_clients
 
 
 def read(
@@ -178,47 +175,55 @@ def read(
     """The answer on each partition; before them that over all, if there are several.
 
     Args:
+        clients: those of the runs, with the ones that take no part in training.
         tuned_with: the seeds with which a sweep has chosen the settings; empty without a sweep.
     """
     partitions = results.partitions
     found = []
     for partition in partitions:
-        own = [client for client in clients if client.run[0] == partition]
-        choices = _choices(results.of(partition=partition), tuned_with, _of_a_sample(own))
+        every = [client for client in clients if client.run[0] == partition]
+        own, sample = [client for client in every if not client.new], _of_a_sample(every)
+        choices = _choices(results.of(partition=partition), tuned_with, sample)
         choices = [
             dataclasses.replace(each, from_few=_from_few(each, own))
             if each.key == "pa_final"
             else each
             for each in choices
         ]
-        pays = _federating(results.of(partition=partition), choices, own)
+        pays = _federating(results.of(partition=partition), choices, own, sample)
         found.append(Answer(partition, choices, client_gains.read(own), pays))
     if len(partitions) > 1:
         choices = _choices(results, tuned_with)
-        found.insert(0, Answer("", choices, federating=_federating(results, choices, ())))
+        found.insert(0, Answer("", choices, federating=_federating(results, choices, (), {})))
     return found
 
 
 def _federating(
-    results: Results, choices: Sequence[Choice], clients: Sequence[ClientResult]
+    results: Results,
+    choices: Sequence[Choice],
+    clients: Sequence[ClientResult],
+    of_a_sample: Mapping[str, float],
 ) -> Federating | None:
     """Whether federating pays on one partition, or over several."""
     methods = federated(results.methods)
     best = {choice.key: choice.best for choice in choices}
     personal, shared = (best.get(key, "") for key in ("pa_final", "ga_final"))
-    sample = _of_a_sample(clients).get("pa_final", 0.0)
+    sample = of_a_sample.get("pa_final", 0.0)
     return federating.read(results, methods, personal, shared, clients, sample)
 
 
 def _of_a_sample(clients: Sequence[ClientResult]) -> dict[str, float]:
     """The most points that one test sample changes, by the accuracy; empty if unknown."""
-    runs = tables.grouped((client.run, client.test) for client in clients if client.test).values()
-    if not runs:
+    tested = [client for client in clients if client.test]
+    if not tested:
         return {}
-    # PA is a mean over clients, and a sample counts most where there are the fewest.
+    # GA is on all test samples. PA is a mean over the clients that train, and a sample counts most
+    # where there are the fewest.
+    whole = tables.grouped((each.run, each.test) for each in tested)
+    own = tables.grouped((each.run, each.test) for each in tested if not each.new)
     return {
-        "ga_final": max(100 / sum(samples) for samples in runs),
-        "pa_final": max(100 / (len(samples) * min(samples)) for samples in runs),
+        "ga_final": max(100 / sum(samples) for samples in whole.values()),
+        "pa_final": max((100 / (len(each) * min(each)) for each in own.values()), default=0.0),
     }
 
 

@@ -178,10 +178,14 @@ def reasons(answer: Answer, recommended: Recommended) -> str:
     method, keys = recommended
     choices = {choice.key: choice for choice in answer.choices}
     best = {key: choice.best for key, choice in choices.items()}
-    found = []
-    # Models before local training are recommended only as the best of all.
+    found, pays = [], answer.federating
+    # Models before local training are recommended as the best of all, or as ahead of FedAvg's.
     own = [key for key in keys if key not in choices]
-    if own and best.get("pa_final", method) != method:
+    sure = pays is not None and pays.surest in [(method, key) for key in own]
+    if pays is not None and sure and pays.surest != (pays.method, pays.key):
+        leads = f"{pays.method}'s {measures.heading(pays.key)}"
+        found.append(f"ahead of {BASELINE} for certain, which {leads} is not")
+    elif own and best.get("pa_final", method) != method:
         found.append("the best on the clients' own samples")
     undecided = [key for key in keys if best.get(key, method) != method and key in choices]
     if method == BASELINE and undecided:
