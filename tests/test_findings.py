@@ -770,27 +770,116 @@ def test_settings_that_make_no_difference(courses, expected):
         ("ditto", "va_personal", "VA, personal after the same rounds, so --criterion=va_p", False),
         ("ditto", "", "VA after the same rounds, so the criterion does not", False),
         # Of a method without a global model, VA is that of personal models.
-        ("fedper", "va", "VA after the same rounds, so --criterion=va does", False),
+        ("fedproto", "va", "VA after the same rounds, so --criterion=va does", False),
     ],
 )
 def test_a_criterion_that_does_not_depend_on_a_setting(algorithm, criterion, said, advised):
     """Nothing is said about edges, and the equal points are not listed again."""
-    name = "ditto_pull" if algorithm == "ditto" else "local_epochs"
+    name = "ditto_pull" if algorithm == "ditto" else "fedproto_distance_weight"
     config = ExperimentConfig.from_settings(algorithm=algorithm)
-    scores = {f"{name}=1": 70.0, f"{name}=2": 70.0}
-    [finding] = findings.of_choice(scores, f"{name}=2", config, criterion)
+    courses = {f"{name}=1": {2: 60.0, 4: 70.0}, f"{name}=2": {2: 60.0, 4: 70.0}}
+    scores = dict.fromkeys(courses, 70.0)
+    [finding] = findings.of_choice(scores, f"{name}=2", config, criterion, courses)
     assert finding.kind == "unseen"
     assert said in finding.what
     assert finding.what.endswith(f"; {name}=2 is kept.")
     assert ("--criterion=va_personal in another --output_dir" in finding.next) == advised
 
 
+def kinds(scores, chosen, courses=None):
+    config = ExperimentConfig.from_settings(algorithm="ditto")
+    return [each.kind for each in findings.of_choice(scores, chosen, config, "va", courses)]
+
+
+def ditto(rates, pulls, score):
+    return {
+        f"client_learning_rate={rate},ditto_pull={pull}": score(rate, pull)
+        for rate in rates
+        for pull in pulls
+    }
+
+
+def test_a_coefficient_with_which_nothing_changes_at_two_accuracies():
+    """70 % with the learning rate 0.01 and 80 % with 0.1, whatever the pull."""
+    scores = ditto(("0.01", "0.1"), "12", lambda rate, pull: {"0.01": 70.0, "0.1": 80.0}[rate])
+    assert kinds(scores, "client_learning_rate=0.1,ditto_pull=1") == ["unseen", "edge"]
+    # The learning rate 1 diverges with every pull, which says nothing about the pull.
+    lost = ditto(["1"], "12", lambda rate, pull: None)
+    assert kinds({**scores, **lost}, "client_learning_rate=0.1,ditto_pull=1") == ["unseen"]
+
+
+@pytest.mark.parametrize("score", [100.0, 10.0, 0.0])
+def test_values_that_are_equal_once_may_be_a_coincidence(score):
+    """All points are equal: at 100 %, at chance, or with nothing right."""
+    scores = {"ditto_pull=1": score, "ditto_pull=2": score}
+    config = ExperimentConfig.from_settings(algorithm="ditto")
+    found = [*findings.of_choice(scores, "ditto_pull=1", config, "va")]
+    assert [each.line for each in found] == [
+        "The value of ditto_pull made no difference to VA here; ditto_pull=1, the default, is "
+        "kept.",
+        "Points with the same VA as the chosen one: ditto_pull=2.",
+    ]
+    same = ditto(("0.01", "0.1"), "12", lambda rate, pull: score)
+    expected = ["no difference", "no difference", "tie"]
+    assert kinds(same, "client_learning_rate=0.01,ditto_pull=1") == expected
+    # Nor do further rounds at the same accuracy tell more.
+    courses = {point: {2: score, 4: score} for point in scores}
+    assert kinds(scores, "ditto_pull=1", courses) == ["no difference", "tie"]
+
+
+def test_equal_values_of_settings_of_all_methods_are_a_coincidence():
+    """Each learning rate, and each weighting, has 60 % after two rounds and 70 % after four."""
+    for name, values in (
+        ("client_learning_rate", ("0.01", "0.1")),
+        ("local_epochs", "12"),
+        ("client_weighting", ("uniform", "samples")),
+    ):
+        courses = {f"{name}={value}": {2: 60.0, 4: 70.0} for value in values}
+        scores = dict.fromkeys(courses, 70.0)
+        assert kinds(scores, f"{name}={values[0]}", courses) == ["no difference", "tie"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name"),
+    [
+        ("ccvr", "ccvr_virtual_features"),  # Of its head calibration.
+        ("fedprox_prototypes", "fedprox_mu"),
+        ("fedprox_prototypes", "prototypes_mu2"),  # Its name is not that of the method.
+    ],
+)
+def test_settings_that_a_method_declares_are_its_own(algorithm, name):
+    config = ExperimentConfig.from_settings(algorithm=algorithm)
+    courses = {f"{name}={value}": {2: 60.0, 4: 70.0} for value in "12"}
+    scores = dict.fromkeys(courses, 70.0)
+    [finding] = findings.of_choice(scores, f"{name}=1", config, "va", courses)
+    assert finding.kind == "unseen"
+
+
+def test_values_of_which_one_has_diverged_are_not_equal():
+    """A pull of 3 diverges after round 2, or before anything is measured."""
+    courses = {f"ditto_pull={pull}": {2: 60.0, 4: 70.0} for pull in "12"}
+    scores = {**dict.fromkeys(courses, 70.0), "ditto_pull=3": None}
+    for course in ({2: 60.0}, {}):
+        every = {**courses, "ditto_pull=3": course}
+        assert kinds(scores, "ditto_pull=1", every) == ["tie"]
+
+
+def test_settings_are_not_known_without_a_configuration():
+    courses = {f"ditto_pull={pull}": {2: 60.0, 4: 70.0} for pull in "12"}
+    scores = dict.fromkeys(courses, 70.0)
+    found = findings.of_choice(scores, "ditto_pull=1", None, "va", courses)
+    assert [each.kind for each in found] == ["no difference", "tie"]
+
+
 def test_the_default_that_is_kept_is_said_to_be_one():
     config = ExperimentConfig.from_settings(algorithm="ditto", ditto_pull=10.0)
-    scores = {"ditto_pull=0.1": 70.0, "ditto_pull=1": 70.0}
     default = ExperimentConfig.from_settings(algorithm="ditto").method.pull
-    [finding] = findings.of_choice(scores, f"ditto_pull={default:g}", config)
-    assert finding.what.endswith(f"; ditto_pull={default:g}, the default, is kept.")
+    for last in (70.0, 60.0):
+        courses = {f"ditto_pull={pull}": {2: 60.0, 4: last} for pull in ("0.1", "1")}
+        scores = dict.fromkeys(courses, last)
+        chosen = f"ditto_pull={default:g}"
+        finding = next(findings.of_choice(scores, chosen, config, courses=courses))
+        assert finding.what.endswith(f"; ditto_pull={default:g}, the default, is kept.")
 
 
 def test_methods_that_share_an_edge_share_a_line():

@@ -12,6 +12,7 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.evaluation import accuracy_interval
 from tff_pcdd.findings.finding import Finding
 from tff_pcdd.findings.thresholds import FEW_SEEDS
+from tff_pcdd.settings import flat_name, option_fields
 
 if TYPE_CHECKING:
     from tff_pcdd.experiment.config import ExperimentConfig
@@ -21,6 +22,8 @@ Courses = Mapping[str, Mapping[float, float]]
 
 # The accuracies of the global model, where there is one.
 _GLOBAL = ("va", "va_balanced")
+# The options that every method has.
+_OF_ALL_METHODS = ("client_weighting",)
 
 
 def of_choice(
@@ -32,12 +35,20 @@ def of_choice(
 ) -> Iterator[Finding]:
     """Settings without an effect, points as good as the chosen one, and values at an edge.
 
+    That the criterion does not depend on a setting is said of the method's own settings, if all
+    values are equal in places with different accuracies. Other equal values may be a coincidence.
+
     Arguments are those of `of_grid`. `criterion` is the column by which points are compared, empty
     if it is unknown.
     """
     courses = _courses(scores) if courses is None else courses
-    unseen = without_effect(courses)
+    equal = [name for name in without_effect(courses) if not _is_lost_with(name, scores)]
+    coefficients = _coefficients(config)
+    unseen = [name for name in equal if name in coefficients and _varies(name, courses)]
     yield from of_unseen(unseen, chosen, config, criterion)
+    yield from of_no_difference(
+        [each for each in equal if each not in unseen], chosen, config, criterion
+    )
     own = read_point(chosen)
     last = max(courses.get(chosen, ()), default=0)
     others = {
@@ -133,13 +144,88 @@ def without_effect(courses: Courses) -> list[str]:
 
 
 def _makes_no_difference(name: str, courses: Courses) -> bool:
+    compared = _compared(name, courses)
+    return bool(compared) and all(tables.is_equal(min(own), max(own)) for own in compared)
+
+
+def _compared(name: str, courses: Courses) -> list[list[float]]:
+    """Accuracies with several values of a setting, together after one round with all else equal."""
     scores = tables.grouped(
         ((number, *sorted(pair for pair in read_point(point).items() if pair[0] != name)), score)
         for point, course in courses.items()
         for number, score in course.items()
     )
-    compared = [own for own in scores.values() if len(own) > 1]
-    return bool(compared) and all(tables.is_equal(min(own), max(own)) for own in compared)
+    return [own for own in scores.values() if len(own) > 1]
+
+
+def _varies(name: str, courses: Courses) -> bool:
+    """Whether accuracies by which values of a setting were compared differ elsewhere.
+
+    Values that are equal once, or always at the same accuracy, such as 100 % or that of chance, may
+    be so by coincidence.
+    """
+    every = [score for own in _compared(name, courses) for score in own]
+    return bool(every) and not tables.is_equal(min(every), max(every))
+
+
+def _is_lost_with(name: str, scores: Mapping[str, float | None]) -> bool:
+    """Whether one value of a setting has no accuracy where another one has, with all else equal.
+
+    Such as a value with which the training diverges.
+    """
+    lost = tables.grouped(
+        (
+            tuple(sorted(pair for pair in read_point(point).items() if pair[0] != name)),
+            score is None,
+        )
+        for point, score in scores.items()
+    )
+    return any(len({*own}) > 1 for own in lost.values())
+
+
+def _coefficients(config: ExperimentConfig | None) -> set[str]:
+    """The settings of the method itself; none if it is unknown.
+
+    Settings of all methods, such as the learning rate, change every training.
+    """
+    if config is None:
+        return set()
+    classes = type(config.method), type(config.head_calibration)
+    names = {flat_name(cls, field) for cls in classes for field in option_fields(cls)}
+    return names.difference(_OF_ALL_METHODS)
+
+
+def of_no_difference(
+    equal: Iterable[str], chosen: str, config: ExperimentConfig | None, criterion: str
+) -> Iterator[Finding]:
+    """Settings whose values have the same accuracy here, which may be a coincidence.
+
+    Args:
+        equal: the settings, as of `without_effect`.
+        chosen, config, criterion: as for `of_choice`.
+
+    Example:
+        >>> [found] = of_no_difference(["local_epochs"], "local_epochs=1", None, "va")
+        >>> found.line
+        'The value of local_epochs made no difference to VA here; local_epochs=1 is kept.'
+    """
+    heading = measures.heading(criterion) if criterion else "VA"
+    for name, kept in _kept(equal, chosen, config):
+        yield Finding(
+            "no difference",
+            f"The value of {name} made no difference to {heading} here; {kept}.",
+        )
+
+
+def _kept(
+    names: Iterable[str], chosen: str, config: ExperimentConfig | None
+) -> Iterator[tuple[str, str]]:
+    """Settings of the chosen point, and that their values are kept."""
+    own = read_point(chosen)
+    for name in names:
+        if name in own:
+            default = ", the default," * _is_default(config, name, own[name])
+            yield name, f"{name}={own[name]}{default} is kept"
 
 
 def of_unseen(
@@ -148,7 +234,8 @@ def of_unseen(
     """Settings on which the criterion does not depend.
 
     Args:
-        unseen: the settings, as of `without_effect`.
+        unseen: those settings of the method, as of `without_effect`, for which a coincidence is
+            unlikely.
         chosen, config, criterion: as for `of_choice`.
 
     Example:
@@ -157,23 +244,19 @@ def of_unseen(
         All values of ditto_pull have the same VA, personal after the same rounds, so
         --criterion=va_personal does not depend on it; ditto_pull=1 is kept.
     """
-    own = read_point(chosen)
     heading = measures.heading(criterion) if criterion else "VA"
     decided = f"--criterion={criterion}" if criterion else "the criterion"
     # Without a global model, these are accuracies of personal models already.
     may_differ = criterion in _GLOBAL and (config is None or config.method.has_global_model)
-    for name in unseen:
-        if name in own:
-            kept = ", the default," * _is_default(config, name, own[name])
-            yield Finding(
-                "unseen",
-                f"All values of {name} have the same {heading} after the same rounds, so {decided} "
-                f"does not depend on it; {name}={own[name]}{kept} is kept.",
-                "Next: --criterion=va_personal in another --output_dir, which compares personal "
-                "models."
-                if may_differ
-                else "",
-            )
+    for name, kept in _kept(unseen, chosen, config):
+        yield Finding(
+            "unseen",
+            f"All values of {name} have the same {heading} after the same rounds, so {decided} "
+            f"does not depend on it; {kept}.",
+            "Next: --criterion=va_personal in another --output_dir, which compares personal models."
+            if may_differ
+            else "",
+        )
 
 
 def of_noise(
