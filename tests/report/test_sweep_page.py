@@ -368,7 +368,7 @@ def test_points_with_the_same_score_are_named(tmp_path):
             others = 90.0 + float(row["local_epochs"])
             row["va_best"] = 100.0 if row["client_learning_rate"] == "0.1" else others
     shown = " ".join(page(sweep_dir=tmp_path).texts)
-    assert "local_epochs=1, the first of 2 points with the same VA. VA 100.0 ± 0.0 %." in shown
+    assert "local_epochs=1, one of 2 points with the same VA. VA 100.0 ± 0.0 %." in shown
     assert (
         "Points with the same VA as the chosen one: client_learning_rate=0.1,local_epochs=5."
     ) in shown

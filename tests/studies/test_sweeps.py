@@ -84,6 +84,37 @@ def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
     assert "Chosen: client_learning_rate=0.01." in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        # The default is 0.01.
+        (("0.1", "0.01", "0.001"), "0.01"),
+        # 0.02 is twice the default, and 0.1 ten times as much.
+        (("0.1", "0.02"), "0.02"),
+        # Both are as near, and the first is chosen.
+        (("0.1", "0.1000"), "0.1"),
+    ],
+)
+def test_of_equal_points_the_nearest_to_the_defaults_is_chosen(
+    rates, expected, monkeypatch, tmp_path
+):
+    """All have 60 %, but for rounding: larger rates have more, by less than 1e-9 %."""
+
+    def outcome(config):
+        rate = config.training.optimizer.learning_rate
+        return {"va_best": 60 + rate * 1e-9, "best_round": 3, "ga_at_best_round": 50}
+
+    replace_training(monkeypatch, outcome)
+    result = sweep([point(rate) for rate in rates], tmp_path)
+    assert result.best == {"client_learning_rate": expected}
+    assert (tmp_path / "best.flags").read_text().endswith(f"--client_learning_rate={expected}\n")
+    others = ", ".join(f"client_learning_rate={rate}" for rate in rates if rate != expected)
+    said = f"Points with the same VA as the chosen one: {others}."
+    assert said in " ".join(result.report.split())
+    said = f"Chosen: client_learning_rate={expected}, one of {len(rates)} points with the same VA."
+    assert said in (tmp_path / "report.html").read_text()
+
+
 def test_no_page_is_written_where_none_is_asked_for(computed, tmp_path):
     sweep(POINTS, tmp_path, report=False)
     assert (tmp_path / "sweep.md").exists()

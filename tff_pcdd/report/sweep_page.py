@@ -311,7 +311,7 @@ def _answers(points: Sequence[Point], va: str) -> list[tuple[str, str]]:
     others = [p for p in points if p is not best and len(p.scores) == len(best.scores)]
     equal = [p for p in others if tables.is_equal(p.score or 0.0, best.score or 0.0)]
     if equal:
-        tied = f", the first of {1 + len(equal)} points with the same {va}"
+        tied = f", one of {1 + len(equal)} points with the same {va}"
     elif others:
         second = max(others, key=lambda point: point.score or 0.0)
         difference = gain(tables.differences(best.scores, second.scores))

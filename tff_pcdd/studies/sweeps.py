@@ -367,6 +367,23 @@ class Outcome(NamedTuple):
 
 
 def choose(outcomes: Sequence[Outcome]) -> Outcome | None:
-    """The point with the best mean over seeds, or None; points with missing runs do not count."""
+    """The point with the best mean over seeds, or None; points with missing runs do not count.
+
+    Of equal points, the nearest to the defaults is chosen, and of these the first.
+    """
     complete = [outcome for outcome in outcomes if outcome.complete]
-    return max(complete, key=lambda outcome: outcome.score, default=None)
+    return min(complete, key=lambda each: rank(each.score, each.point.distance()), default=None)
+
+
+def rank(score: float | None, distance: tuple[int, float]) -> tuple[float, int, float]:
+    """The key by which points are sorted, the best first; scores are equal up to rounding.
+
+    Args:
+        score: the accuracy on held-out samples, in %; None for none.
+        distance: as of `Point.distance`.
+
+    Example:
+        >>> rank(70.0, (2, 0.5)) < rank(60.0, (0, 0.0)), rank(60.0, (1, 0.7)) < rank(60.0, (1, 2.3))
+        (True, True)
+    """
+    return -round(score or 0.0, 6), *distance

@@ -23,7 +23,7 @@ from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.studies import study
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.studies.sweeps import Point
+from tff_pcdd.studies.sweeps import Point, rank
 from tff_pcdd.tables import grouped
 from tff_pcdd.training.file_names import SWEEP_RUNS
 
@@ -152,7 +152,7 @@ class Tuned:
         """The one of them with the best score; of equal ones the nearest to the defaults."""
         if self.failed:
             return None
-        return min(self.scored, key=lambda trial: _rank(trial.score, trial.distance), default=None)
+        return min(self.scored, key=lambda trial: rank(trial.score, trial.distance), default=None)
 
 
 def plan(
@@ -298,11 +298,6 @@ def _after_rung(
     return Tuned(method.method, trials)
 
 
-def _rank(score: float | None, distance: tuple[int, float]) -> tuple[float, int, float]:
-    """The key by which trials are sorted, the best first; scores are equal up to rounding."""
-    return -round(score or 0.0, 6), *distance
-
-
 def known_score(trial: Trial) -> float | None:
     """The score of a trial; None if it was not measured."""
     return None if trial.score == -math.inf else trial.score
@@ -386,7 +381,7 @@ class Halving:
             on, and of these the first ones.
         """
         ranks = [
-            _rank(score, distance)
+            rank(score, distance)
             for score, distance in zip(scores, distances or [(0, 0.0)] * len(scores), strict=True)
         ]
         competing = rates if self.among == SAME_RATE else [()] * len(rates)
