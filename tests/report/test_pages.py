@@ -674,6 +674,12 @@ def test_further_metrics_have_a_table_of_their_own(tmp_path):
             "Dirichlet(0.1), 3 clients : samples divided by proportions from a Dirichlet "
             "distribution with concentration 0.1, of which small values give uneven clients.",
         ),
+        (
+            {"partition": "dirichlet", "concentration": 0.1, "new_clients": 2},
+            "Dirichlet(0.1), 3 clients : samples divided by proportions from a Dirichlet "
+            "distribution with concentration 0.1, of which small values give uneven clients "
+            "(2 of the clients are new and take no part in training).",
+        ),
         ({"partition": "iid"}, ""),
     ],
 )

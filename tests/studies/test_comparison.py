@@ -316,6 +316,19 @@ def test_no_table_has_more_columns_than_can_be_read(tmp_path):
     assert "PA epochs:" not in text
 
 
+def test_the_title_of_a_comparison_says_how_many_clients_are_new(tmp_path):
+    def title(*settings):
+        found = [ExperimentConfig.from_settings(**each) for each in settings]
+        return comparison_tables.common_setting([StudyRun(each, tmp_path) for each in found])
+
+    two, one = {"new_clients": 2}, {"new_clients": 1}
+    iid = {"partition": "iid"}
+    assert title(two, {**two, "seed": 1}) == "digits, P10C2, 2 of them new, simple_cnn"
+    assert title(two, {**two, **iid}) == "digits, 2 new clients, simple_cnn"
+    assert title(two, one) == "digits, P10C2, simple_cnn"
+    assert title({}, iid) == "digits, simple_cnn"
+
+
 def write_curve(folder, values):
     """A metrics file with an accuracy, or an empty cell, for every second round."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tff_pcdd import settings
+from tff_pcdd import settings, text
 from tff_pcdd.data import cache, holdout, long_tail, new_clients, partitions, sources, subsets
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
@@ -165,8 +165,11 @@ class DataConfig:
         return self.source.input_spec()
 
     def describe(self) -> str:
-        """The data in a few words: data set, partition and long tail."""
-        return ", ".join(filter(None, self.descriptions()))
+        """The data in a few words: data set, partition, new clients and long tail."""
+        name, partition, tail = self.descriptions()
+        return ", ".join(
+            filter(None, (name, partition, self.describe_new_clients(partition), tail))
+        )
 
     def describe_dataset(self) -> str:
         """The data set and its long tail in a few words, without the partition."""
@@ -183,8 +186,20 @@ class DataConfig:
         is_natural = self.partition == partitions.create("natural")
         return self.source.describe(), "" if is_natural else self.partition.describe(), tail
 
+    def describe_new_clients(self, partition: str) -> str:
+        """How many clients are new; empty if none is.
+
+        Args:
+            partition: what is said of the clients before; may be empty.
+        """
+        if not self.new_clients:
+            return ""
+        if partition:
+            return f"{self.new_clients} of them new"
+        return text.plural(self.new_clients, "new client")
+
     def identify(self) -> str:
-        """As `describe`, with the mere name of the data set, for files that programs read."""
+        """Data set, partition and long tail by their names, for files that programs read."""
         _, _, tail = self.descriptions()
         return ", ".join(filter(None, (self.source.name, self.partition.describe(), tail)))
 

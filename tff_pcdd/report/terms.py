@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tff_pcdd.experiment.config import ExperimentConfig
 
@@ -26,7 +26,19 @@ def shown(
         names: accuracies, such as "GA".
         configs: the settings of runs, whose partitions are explained; None where unknown.
     """
-    partitions = [config.data.partition for config in configs if config is not None]
-    meanings = {partition.describe(): partition.meaning() for partition in partitions}
-    known = [(name, meaning) for name, meaning in meanings.items() if meaning]
+    known_data = [config.data for config in configs if config is not None]
+    meanings = {own.partition.describe(): own.partition.meaning() for own in known_data}
+    new: dict[str, set[int]] = {}
+    for own in known_data:
+        new.setdefault(own.partition.describe(), set()).add(own.new_clients)
+    known = [(name, meaning + _new(new[name])) for name, meaning in meanings.items() if meaning]
     return [*((name, _ACCURACIES[name]) for name in names), *known]
+
+
+def _new(counts: Collection[int]) -> str:
+    """How many clients of a partition take no part in training, if that is the same in all runs."""
+    (count, *others) = counts
+    if others or not count:
+        return ""
+    verbs = "is new and takes" if count == 1 else "are new and take"
+    return f" ({count} of the clients {verbs} no part in training)"

@@ -21,7 +21,10 @@ def common_setting(runs: Sequence[StudyRun]) -> str:
     """What all runs share of data set, partition, long tail and backbone, in a few words."""
     configs = [run.config for run in runs]
     described = ((*c.data.descriptions(), c.model.backbone.name) for c in configs)
-    return ", ".join(own[0] for own in zip(*described, strict=True) if own[0] and len({*own}) == 1)
+    columns = [{*own} for own in zip(*described, strict=True)]
+    partition = "".join(columns[1]) if len(columns[1]) == 1 else ""
+    columns.insert(2, {config.data.describe_new_clients(partition) for config in configs})
+    return ", ".join(filter(None, (own.pop() for own in columns if len(own) == 1)))
 
 
 def report(
