@@ -368,22 +368,28 @@ def test_rounds_to_the_best_of_fedavg(tmp_path):
 
 
 def test_rounds_and_megabytes_to_a_target(tmp_path):
-    """The means of FedAvg are 15, 40, 55 and 70, so 45 % is reached in round 6, the third row.
+    """The means of FedAvg are 15, 40, 55 and 70, so 45 % is reached in round 6, the third value.
 
-    Until then, its runs have sent 3 · 1.5 and 3 · 2.5 MB.
+    Until then, its runs have sent 6 · 0.75 and 6 · 1.25 MB. Of fedprox, only evaluated rounds have
+    rows. Central sends nothing, because it is not federated.
     """
     curves = {
-        "fedavg": ([(10, 40, 60, 70), (20, 40, 50, 70)], (1_500_000, 2_500_000)),
-        "fedgela": ([(40, 70, 80, 90), (50, 70, 80, 90)], (1_234_567, 1_234_567)),
+        "fedavg": ([(10, 40, 60, 70), (20, 40, 50, 70)], (750_000, 1_250_000)),
+        "fedgela": ([(40, 70, 80, 90), (50, 70, 80, 90)], (617_283, 617_283)),
         "fedmr": ([(10, 20, 30, 40), (10, 20, 30, 44)], (1_000_000, 1_000_000)),
         "fedloge": ([(10, 20, 30, 54), (10, 20, 30, 54)], (2_000_000, "")),
+        "fedprox": ([(10, 40, 60, 70), (20, 40, 50, 70)], (750_000, 1_250_000)),
+        "central": ([(40, 70, 80, 90), (50, 70, 80, 90)], (0, 0)),
     }
     runs = []
     for method, (seeds, sizes) in curves.items():
         for seed, (values, size) in enumerate(zip(seeds, sizes, strict=True)):
             folder = tmp_path / method / str(seed)
             folder.mkdir(parents=True)
-            lines = [f"{2 * number},{value},{size}" for number, value in enumerate(values, 1)]
+            lines = []
+            for number, value in enumerate(values, 1):
+                between = [] if method == "fedprox" else [f"{2 * number - 1},,{size}"]
+                lines += [*between, f"{2 * number},{value},{size}"]
             text = "\n".join(["round,ga,upload_bytes", *lines]) + "\n"
             (folder / "metrics.csv").write_text(text)
             config = ExperimentConfig.from_settings(algorithm=method, seed=seed)
@@ -394,12 +400,14 @@ def test_rounds_and_megabytes_to_a_target(tmp_path):
         ("fedgela", "2", "1.2", "3.0×", "90.0"),
         ("fedmr", "not reached", "–", "–", "42.0"),
         ("fedloge", "8", "–", "0.8×", "54.0"),
+        ("fedprox", "6", "–", "1.0×", "70.0"),
+        ("central", "2", "–", "3.0×", "90.0"),
     ]
     assert "MB up: what all clients together have sent" in text
     assert "FedAvg's best" not in text
     others = [run for run in runs if run.config.algorithm != "fedavg"]
     rows = table(comparison_tables.rounds_to_accuracy(others, 44.5))
-    assert [row["rounds to 44.5 %"] for row in rows] == ["2", "not reached", "8"]
+    assert [row["rounds to 44.5 %"] for row in rows] == [*("2", "not reached", "8", "6", "2")]
     assert {row["speed-up"] for row in rows} == {"–"}
     # Without a target, there is no further column.
     assert "MB up" not in comparison_tables.document(runs)

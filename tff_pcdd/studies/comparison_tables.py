@@ -352,18 +352,26 @@ def rounds_to_accuracy(runs: Sequence[StudyRun], target: float | None = None) ->
             speedup = tables.NO_VALUE if baseline is None else f"{baseline / number:.1f}×"
         best = tables.number(curves[method].values(), ".1f", max)
         name = _name(method, groups[method])
-        sent = [] if target is None else [_megabytes(results_of(groups[method]), number)]
+        sent = [] if target is None else [_megabytes(groups[method], number)]
         lines.append([name, rounds if curves[method] else tables.NO_VALUE, *sent, speedup, best])
     return tables.table(lines)
 
 
-def _megabytes(results: Results, last: int | None) -> str:
-    """What all clients send up to a round, in the mean over runs; no value if it is unknown."""
-    histories = [run.history for run in results.usable]
-    points = [[] if each is None else each.points("upload_bytes") for each in histories]
-    if last is None or not all(points):
+def _megabytes(runs: Sequence[StudyRun], last: int | None) -> str:
+    """What all clients of a method send up to a round, in the mean over runs.
+
+    There is no value if a round is unknown, nor for a baseline, which is not federated.
+    """
+    if last is None or baselines(runs):
         return tables.NO_VALUE
-    totals = [sum(size for number, size in own if number <= last) / 1e6 for own in points]
+    totals = []
+    for run in results_of(runs).usable:
+        points = run.history.points("upload_bytes") if run.history else []
+        sizes = [size for number, size in points if number <= last]
+        # Runs of earlier versions have no rows of rounds without an evaluation.
+        if len(sizes) < last:
+            return tables.NO_VALUE
+        totals.append(sum(sizes) / 1e6)
     return tables.number(totals, ",.1f")
 
 
@@ -460,7 +468,8 @@ test data; use these columns only to compare learning speed."""
 ROUNDS_TO_TARGET = """\
 Rounds to …: the first evaluated round in which GA, averaged over seeds, reaches the accuracy that
 was given by --target_accuracy. MB up: what all clients together have sent until then, in units of
-1,000,000 bytes, averaged over seeds. Speed-up: FedAvg's number of rounds divided by the method's.
+1,000,000 bytes, averaged over seeds; – for methods that are not federated, and for runs without
+measurements of each of these rounds. Speed-up: FedAvg's number of rounds divided by the method's.
 GA is measured on test data; use these columns only to compare learning speed."""
 
 COST = """\
