@@ -12,7 +12,8 @@ comparison_bars.png (GA and PA).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tff_pcdd import methods
@@ -20,6 +21,7 @@ from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import partitions
 from tff_pcdd.errors import SettingError, one_of
+from tff_pcdd.experiment.config import SHARES_NOTHING
 from tff_pcdd.experiment.refusals import Refusals
 from tff_pcdd.federated import aggregators, server_optimizers
 from tff_pcdd.methods import head_calibration
@@ -75,14 +77,13 @@ def _notations() -> str:
 def read_algorithms(flags: Flags) -> list[str]:
     """The methods of the comparison, each of which is known and named once."""
     given = flags.required("algorithms")
-    baselines = [name for name in methods.names() if methods.get(name).baseline]
-    with_baselines = "baselines" in flags and flags["baselines"]
-    added = [name for name in baselines if with_baselines and name not in given]
+    added = _added(flags)
+    baselines = _baselines()
     if given == ["all"]:
         return [name for name in methods.names() if name not in baselines] + added
     if "all" in given:
         reason = "all stands alone"
-        if "baselines" in flags and not with_baselines:
+        if "baselines" in flags and not flags["baselines"]:
             reason += "; `baselines` adds those that are not federated"
         raise SettingError("algorithms", ",".join(given), reason)
     unknown = [name for name in given if name not in methods.names()]
@@ -93,6 +94,30 @@ def read_algorithms(flags: Flags) -> list[str]:
     if len({*given}) < len(given):
         raise SettingError("algorithms", ",".join(given), "name each method once")
     return [*given, *added]
+
+
+def _baselines() -> list[str]:
+    """The methods that are not federated."""
+    return [name for name in methods.names() if methods.get(name).baseline]
+
+
+def _added(flags: Flags) -> list[str]:
+    """The methods that only `--baselines` names."""
+    chosen = "baselines" in flags and flags["baselines"]
+    given = flags.required("algorithms") if chosen else []
+    return [name for name in _baselines() if chosen and name not in given]
+
+
+@contextlib.contextmanager
+def hinting(flags: Flags, algorithm: str) -> Iterator[None]:
+    """Says how to do without a method that only `--baselines` names, if new clients refuse it."""
+    try:
+        yield
+    except SettingError as error:
+        if error.kind != SHARES_NOTHING or algorithm not in _added(flags):
+            raise
+        reason = f"{error.reason}; leave out `baselines`"
+        raise SettingError(error.setting, error.value, reason, kind=error.kind) from None
 
 
 def read_partition(text: str) -> tuple[str, dict[str, Any]]:
@@ -168,7 +193,7 @@ def read_configs(flags: Flags) -> dict[str, list[ExperimentConfig]]:
         configs[folder] = []
         for name in algorithms:
             values = {**settings, **as_baseline(flags, name)}
-            with refusals.of(name):
+            with refusals.of(name), hinting(flags, name):
                 configs[folder] += [
                     experiments.read_config(flags, name, algorithms, seed=seed, **values)
                     for seed in seeds

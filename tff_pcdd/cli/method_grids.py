@@ -180,7 +180,7 @@ def points(flags: Flags, grids: Mapping[str, Grid]) -> dict[str, list[Point]]:
     planned: dict[str, list[Point]] = {}
     refusals = Refusals()
     for algorithm, grid in grids.items():
-        with refusals.of(algorithm):
+        with refusals.of(algorithm), compare.hinting(flags, algorithm):
             planned[algorithm] = [
                 read_point(algorithm, dict(zip(grid, texts, strict=True)))
                 for texts in itertools.product(*grid.values())

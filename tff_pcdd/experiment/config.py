@@ -69,6 +69,9 @@ _LATER = frozenset(
     )
 )
 
+# The kind of the errors about new clients to which a method gives nothing.
+SHARES_NOTHING = "shares nothing with new clients"
+
 # Tried if a method's own width is too small: that for CIFAR-100; for ImageNet and iNaturalist.
 _LARGER_PROJECTIONS = (512, 2048)
 
@@ -381,7 +384,8 @@ class ExperimentConfig:
         """
         if count and self.method.baseline and not self.method.has_global_model:
             reason = f"cannot be used with {self.algorithm}, which shares nothing: the model of a "
-            raise SettingError("new_clients", count, f"{reason}new client would be untrained")
+            reason += "new client would be untrained"
+            raise SettingError("new_clients", count, reason, kind=SHARES_NOTHING)
 
     def _check_sampling(self) -> None:
         """Checks that cohorts can be drawn in another way than uniformly."""
