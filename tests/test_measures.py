@@ -79,6 +79,15 @@ def test_tables_show_accuracies_then_metrics_then_the_best_round():
     assert measures.tabled([]) == list(measures.TABLE)
 
 
+def test_new_clients_have_the_same_order_whichever_method_is_first():
+    """A method without a global model has no GA there."""
+    personal = ["new_clients_pa_before_final", "new_clients_pa_final"]
+    keys = ["balanced_ga_final", *personal, "energy_final", "new_clients_ga_final"]
+    assert measures.tabled(keys)[len(measures.TABLE) :] == [
+        *("balanced_ga_final", "new_clients_ga_final", *personal, "energy_final")
+    ]
+
+
 def test_rounds_may_be_chosen_by_held_out_samples_only():
     assert measures.best_rounds() == {
         "va": "best_round",

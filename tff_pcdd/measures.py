@@ -294,10 +294,15 @@ def meaning(key: str) -> str:
 def further(keys: Iterable[str]) -> list[Measure]:
     """What summary.json has beside the usual accuracies, in its order.
 
-    These are accuracies at new clients, metrics and the columns of a user's.
+    These are accuracies at new clients, metrics and the columns of a user's. Accuracies at new
+    clients stand together, in the order of their declarations: not all methods have each of them.
     """
     found = dict.fromkeys(of_key(key) for key in keys if key.endswith("_final"))
-    return [measure for measure in found if measure.group in (NEW, METRIC, OWN)]
+    new = [measure for measure in _BY_NAME.values() if measure.group == NEW and measure in found]
+    others = [measure for measure in found if measure.group in (NEW, METRIC, OWN)]
+    start = next((index for index, measure in enumerate(others) if measure in new), 0)
+    others = [measure for measure in others if measure not in new]
+    return [*others[:start], *new, *others[start:]]
 
 
 def tabled(keys: Iterable[str]) -> list[str]:
