@@ -255,8 +255,10 @@ def test_a_simulation_takes_texts_as_strings(of_texts):
         np.testing.assert_array_equal(run.predict([long, short], client), run.predict(ids, client))
     found = run.simulation.features(np.array([long, short]))
     np.testing.assert_array_equal(found, run.simulation.features(ids))
-    with unusable("x has the shape []; inputs are [n, 80]"):
-        run.predict(short)
+    for single in (short, np.array(short), 5, None, {"text": [short]}):
+        for ask_for in (run.predict, run.simulation.features):
+            with unusable("x has the shape []; inputs are [n, 80]"):
+                ask_for(single)
 
 
 def test_texts_that_cannot_be_read(of_texts, ask, tmp_path):

@@ -95,7 +95,7 @@ def _stored(simulation: Simulation, x: Any) -> np.ndarray:
 
 def _are_texts(x: Any) -> bool:
     """Whether this is a list or an array of texts, or any sequence of them."""
-    return not isinstance(x, str) and bool(len(x)) and all(isinstance(each, str) for each in x)
+    return np.ndim(x) == 1 and bool(len(x)) and all(isinstance(each, str) for each in x)
 
 
 def _number(simulation: Simulation, client: str | int) -> int:
