@@ -14,6 +14,7 @@ from tests.cli.test_predict import ROUND, accuracy, agree, measured
 from tests.cli.test_refusals import check
 from tests.data.refusals import unusable
 from tests.data.test_own_folder import make
+from tff_pcdd.data import new_samples
 from tff_pcdd.data.sources._leaf_formats import ALPHABET
 from tff_pcdd.training import restore_run
 from tff_pcdd.training.run_directory import read_config
@@ -141,6 +142,7 @@ def test_arrays_that_the_model_cannot_take(of_arrays, ask, tmp_path):
     takes = takes if is_image else "features, float32 [n, 7]"
     kind = "whole numbers from 0 to 255 (uint8)" if is_image else "float32"
     shape = [60, 5, 5, 1] if is_image else [60, 6]
+    empty = (0, 6, 5) if is_image else (0, 7)
     wrong = x[:, 1:] / 2 if not is_image else x[:, 1:]
     cases = [
         ({"y": samples["y"]}, f"{path}: array 'x' is missing, there are y; x is needed"),
@@ -148,6 +150,7 @@ def test_arrays_that_the_model_cannot_take(of_arrays, ask, tmp_path):
             {"x": wrong},
             f"{path}: the samples are {kind} of the shape {shape}; the model takes {takes}",
         ),
+        ({"x": x[:0]}, f"{path}: there are no samples; the inputs have shape {empty}"),
         ({"x": x, "y": samples["y"][1:]}, "the labels have shape (59,), not (60,)"),
         ({"x": x.astype(str)}, f"{path}: the inputs are <U{3 if is_image else 32}, not numbers"),
         (
@@ -172,7 +175,7 @@ def test_arrays_that_the_model_cannot_take(of_arrays, ask, tmp_path):
     check(result, "predict", f"{path} cannot be read as an .npz file: it is no whole archive")
     np.save(tmp_path / "x.npy", x)
     result, _ = ask(root, tmp_path / "x.npy")
-    check(result, "predict", "it is a single array (.npy); save x, y and site with np.savez")
+    check(result, "predict", "it is a single array (.npy); save x with np.savez")
     result, _ = ask(root, tmp_path / "b.npz")
     check(result, "predict", f"'{tmp_path}/b.npz' cannot be read: No such file or directory")
 
@@ -265,6 +268,9 @@ def test_texts_that_cannot_be_read(of_texts, ask, tmp_path):
     root, data_dir = of_texts
     result, _ = ask(root, data_dir)
     check(result, "predict", f"{data_dir}: holds no images; {data_dir}/test does hold samples")
+    np.savez(tmp_path / "a.npz", x=np.zeros([3, 4], np.float32))
+    (status, _, err), _ = ask(root, tmp_path / "a.npz")
+    assert status == 2 and err.endswith("of the shape [3, 4]; the model takes texts [n]\n")
     (tmp_path / "a.csv").write_text("text,n\nto be,1\n,2\n")
     for flags, message in (
         ((), "column 'path' of image files is missing, there are text, n; --path_column can name"),
@@ -289,11 +295,20 @@ def test_texts_that_cannot_be_read(of_texts, ask, tmp_path):
 def test_leaf_files_of_another_data_set(of_arrays, of_texts, ask):
     root, _, samples = of_arrays
     (status, _, err), _ = ask(root, of_texts[1] / "test")
-    takes = "images" if samples["x"].dtype == np.uint8 else "features"
+    takes = "images [n, 6, 5, 1]" if samples["x"].dtype == np.uint8 else "features [n, 7]"
     assert status == 2 and err.endswith(
         "LEAF's JSON files are for models of femnist, shakespeare, sent140, leaf_synthetic; this "
-        f"one takes {takes} and has the classes flat, round\n"
+        f"one was trained on none of them: it takes {takes} and has the classes flat, round\n"
     )
+
+
+def test_images_of_digits_are_not_those_of_femnist(of_texts):
+    """Its first ten classes are the digits too; only the shape tells them apart."""
+    digits = [str(number) for number in range(10)]
+    message = "it takes images [n, 8, 8, 1] and has the classes 0, 1, 2, 3, 4, 5 and 4 more"
+    with unusable(message):
+        path = of_texts[1] / "test"
+        new_samples.of_leaf(path, "images", (8, 8, 1), np.dtype(np.uint8), digits)
 
 
 @pytest.mark.parametrize("is_grey", [True, False])

@@ -129,7 +129,8 @@ def main(flags: Flags) -> None:
     stages.enter("loading the model")
     model = ServedModel(model_dir)
     if given is None:
-        given = new_samples.of_leaf(data_dir, model.takes, model.dtype, model.class_names)
+        inputs = (model.takes, model.shape, model.dtype)
+        given = new_samples.of_leaf(data_dir, *inputs, model.class_names)
     ids, x, labels, sites, shown = given
     if isinstance(x, list):
         batches = model.of_images(x, shown)

@@ -129,25 +129,38 @@ def names(values: Sequence[Any], what: str, place: str, rows: Sequence[Row]) -> 
 
 
 def of_leaf(
-    path: pathlib.Path, takes: str, dtype: np.dtype, class_names: Sequence[str]
+    path: pathlib.Path,
+    takes: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    class_names: Sequence[str],
 ) -> NewSamples:
     """The samples of LEAF's JSON files, with their labels and users.
 
     Args:
         path: a file, or a folder of files.
         takes: the input of the model: "images", "features" or "texts".
+        shape: the shape of one input; empty for texts.
         dtype: the type of the input.
-        class_names: the classes of the model, which tell whose files it was trained on.
+        class_names: the classes of the model, which tell with the shape whose files it was trained
+            on.
 
     Raises:
         DataError: if the model was trained on none of them, or a file cannot be read.
     """
     fitting = [cls for cls in SOURCES.values() if cls.info.kind == _KINDS[takes]]
-    known = [cls for cls in fitting if [*cls.class_names[: len(class_names)]] == [*class_names]]
+    known = [
+        cls
+        for cls in fitting
+        if [*cls.class_names[: len(class_names)]] == [*class_names]
+        and (takes == "texts" or cls.input_shape == shape)
+    ]
     if not known:
+        inputs = ", ".join(map(str, ("n", *shape)))
         raise DataError(
-            f"{path}: LEAF's JSON files are for models of {', '.join(SOURCES)}; this one takes "
-            f"{takes} and has the classes {listed([*class_names])}"
+            f"{path}: LEAF's JSON files are for models of {', '.join(SOURCES)}; this one was "
+            f"trained on none of them: it takes {takes} [{inputs}] and has the classes "
+            f"{listed([*class_names])}"
         )
     source = known[0](data_dir=str(path))
     paths = sorted(path.glob(f"*{_LEAF}")) if path.is_dir() else [path]

@@ -35,6 +35,7 @@ class ServedModel:
     Attributes:
         class_names: the names of the classes, in their order.
         takes: what the inputs are called: images, features or texts.
+        shape: the shape of one of them; empty for texts.
         dtype: the type of their values; that of objects for texts.
 
     Raises:
@@ -54,6 +55,7 @@ class ServedModel:
             reason = str(error).strip().partition("\n")[0]
             raise DamagedFileError(f"{directory} cannot be loaded: {reason}") from error
         self.class_names = [name.decode() for name in names.numpy().tolist()]
+        self.shape = tuple(self._spec.shape[1:])
         self.dtype = np.dtype(self._spec.dtype.as_numpy_dtype)
 
     def of_cells(self, cells: np.ndarray) -> Iterator[Answers]:
@@ -71,11 +73,12 @@ class ServedModel:
             DataError: the model takes inputs of another shape or type; names the place.
         """
         found, wanted = (_VALUES.get(str(each), str(each)) for each in (x.dtype, self.dtype))
-        shape = ["n", *self._spec.shape[1:]]
-        if ["n", *x.shape[1:]] != shape:
+        if x.shape[1:] != self.shape:
+            # Texts are texts, of which nothing else is to be said.
+            taken = ", ".join(dict.fromkeys((self.takes, wanted)))
             raise DataError(
                 f"{place}: the samples are {found} of the shape {list(x.shape)}; the model takes "
-                f"{self.takes}, {wanted} [{', '.join(map(str, shape))}]"
+                f"{taken} [{', '.join(map(str, ('n', *self.shape)))}]"
             )
         if x.dtype != self.dtype:
             raise DataError(

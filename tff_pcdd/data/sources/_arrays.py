@@ -133,6 +133,8 @@ def as_inputs(x: Any, place: str) -> np.ndarray:
         raise DataError(f"{place}: the inputs have different shapes; bring them to one") from None
     if array.dtype.kind not in "buif":
         raise DataError(f"{place}: the inputs are {array.dtype}, not numbers of one shape")
+    if array.shape[:1] == (0,):
+        raise DataError(f"{place}: there are no samples; the inputs have shape {array.shape}")
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
         hint = f"; {VOLUMES}" if array.ndim > 4 else ""
         raise DataError(

@@ -93,7 +93,7 @@ def read_arrays(
     check_file(path)
     arrays: dict[str, np.ndarray] = {}
     try:
-        _check_archive(path)
+        _check_archive(path, needed)
         with np.load(path, allow_pickle=False) as file:
             there = list(file.files)
             unpacked = sum(entry.file_size for entry in file.zip.infolist())
@@ -111,23 +111,33 @@ def read_arrays(
         return _joined(path, arrays, parts)
     for name in needed:
         if name not in arrays:
-            all_needed = " and ".join(filter(None, (", ".join(needed[:-1]), needed[-1])))
             raise DataError(
                 f"{path}: array {name!r} is missing, there are {', '.join(there):.200}; "
-                f"{all_needed} {'is' if len(needed) == 1 else 'are'} needed"
+                f"{_and(needed)} {'is' if len(needed) == 1 else 'are'} needed"
             )
     if unused := sorted(set(there) - set(arrays)):
         warn(f"{path}: {listed('array', unused)} not used; {', '.join(wanted)} would be")
     return arrays
 
 
-def _check_archive(path: pathlib.Path) -> None:
+def _and(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    Example:
+        >>> _and(["x"]), _and(["x", "y", "site"])
+        ('x', 'x, y and site')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _check_archive(path: pathlib.Path, needed: Sequence[str]) -> None:
     """Checks that a file is an archive; NumPy says of others that they may be opened unsafely."""
     if zipfile.is_zipfile(path):
         return
     with open(path, "rb") as file:
         if file.read(len(_NPY)) == _NPY:
-            raise ValueError("it is a single array (.npy); save x, y and site with np.savez")
+            arrays = _and(needed)
+            raise ValueError(f"it is a single array (.npy); save {arrays} with np.savez")
     raise ValueError("it is no whole archive of arrays, as np.savez writes it")
 
 
