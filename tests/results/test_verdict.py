@@ -19,7 +19,7 @@ from tff_pcdd.results import (
     verdict,
     wording,
 )
-from tff_pcdd.results.gains import gain
+from tff_pcdd.results.gains import gain, gain_over
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.run_results import Result, Results
 from tff_pcdd.training import summary as summaries
@@ -132,7 +132,12 @@ def test_fedavg_is_not_taken_if_another_method_is_ahead_of_it_for_certain():
 def test_two_methods_are_compared_once(monkeypatch):
     """Of 12 methods, 66 pairs; the best, FedAvg, is set beside central too."""
     compared = []
-    monkeypatch.setattr(verdict, "gain", lambda *given: compared.append(given) or gain(*given))
+
+    def counted(*given):
+        compared.append(given)
+        return gain_over(*given)
+
+    monkeypatch.setattr(verdict, "gain_over", counted)
     values = {f"method{i:02}": [50.0 + i, 51.0 + i] for i in range(10)}
     values |= {"fedavg": [70.0, 71.0], "ccvr": [60.0, 62.0], "central": [80.0, 80.0]}
     [answer] = verdict.read(made(values), [])

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from tff_pcdd import findings, measures, tables, text
 from tff_pcdd.findings import Change, Finding
 from tff_pcdd.results.client_gains import ClientGains
-from tff_pcdd.results.gains import gain, units
+from tff_pcdd.results.gains import gain_over
 from tff_pcdd.results.method_traits import federated, is_re_trained
 from tff_pcdd.results.run_results import ALONE, Result, Results
 from tff_pcdd.results.verdict import Answer
@@ -147,18 +147,11 @@ def _losers(gains: ClientGains, where: str) -> Iterator[Finding]:
 
 def of_re_trained(results: Results) -> Iterator[Finding]:
     """Methods that are FedAvg with a re-trained head, and worse than FedAvg."""
-    fedavg = results.of(method=BASELINE)
-    for method, own in results.by_method().items():
+    fedavg = results.by_partition(BASELINE, "ga_final")
+    for method in results.methods:
         if not is_re_trained(method):
             continue
-        ahead = gain(
-            units(
-                [
-                    own.of(partition=name).gains(fedavg.of(partition=name), "ga_final")
-                    for name in results.partitions
-                ]
-            )
-        )
+        ahead = gain_over(results.by_partition(method, "ga_final"), fedavg)
         if ahead is not None and ahead.is_certain and ahead.mean < -findings.FLAT:
             yield Finding(
                 "re-trained",

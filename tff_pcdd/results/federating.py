@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tff_pcdd import measures, tables
 from tff_pcdd.results import by_client
 from tff_pcdd.results.by_client import ClientResult, of_method, paired
 from tff_pcdd.results.client_gains import ClientGains, of_pairs
-from tff_pcdd.results.gains import Gain, gain, is_ahead, units
+from tff_pcdd.results.gains import Gain, gain, gain_over, is_ahead, units
 from tff_pcdd.results.run_results import ALONE, Results
 from tff_pcdd.tables import BASELINE, grouped
 
@@ -192,20 +192,12 @@ def _over(
     results: Results, among: int, own: tuple[str, str], other: tuple[str, str]
 ) -> Gain | None:
     """The gain of a method's accuracy over another one's, each given by method and key."""
-    pairs = zip(_by_seed(results, own), _by_seed(results, other), strict=True)
-    return gain(units([tables.differences(*pair) for pair in pairs]), among)
+    return gain_over(results.by_partition(*own), results.by_partition(*other), among)
 
 
 def _by_unit(results: Results, place: tuple[str, str]) -> list[float]:
     """A method's accuracy by unit."""
-    return units([[*values.values()] for values in _by_seed(results, place)])
-
-
-def _by_seed(results: Results, place: tuple[str, str]) -> list[Mapping[str, float]]:
-    """A method's accuracy by seed, for each partition."""
-    method, key = place
-    own = results.of(method=method)
-    return [own.of(partition=name).by_seed(key) for name in results.partitions]
+    return units([[*values.values()] for values in results.by_partition(*place)])
 
 
 def _at_clients(clients: Sequence[ClientResult], method: str, key: str) -> ClientGains | None:

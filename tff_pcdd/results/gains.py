@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from scipy import special
@@ -23,6 +23,10 @@ from tff_pcdd import tables, text
 
 # The level of confidence of intervals, of those of all methods together.
 CONFIDENCE = 0.95
+
+
+# Of one federation.
+BySeed = Mapping[str, float]
 
 
 class Gain(NamedTuple):
@@ -144,6 +148,17 @@ def gain(differences: Sequence[float], among: int = 1) -> Gain | None:
         quantile = float(special.stdtrit(number - 1, 1 - outside / 2))
         half = quantile * statistics.stdev(differences) / math.sqrt(number)
     return Gain(statistics.fmean(differences), half, number)
+
+
+def gain_over(own: Sequence[BySeed], others: Sequence[BySeed], among: int = 1) -> Gain | None:
+    """The gain of one accuracy over another, by the seeds of each federation that both have.
+
+    Args:
+        own, others: for each federation, the values by seed.
+        among: as for `gain`.
+    """
+    pairs = zip(own, others, strict=True)
+    return gain(units([tables.differences(*pair) for pair in pairs]), among)
 
 
 def is_ahead(gained: Gain | None, sample: float) -> bool:

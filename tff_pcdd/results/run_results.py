@@ -172,6 +172,11 @@ class Results(Sequence[Result]):
         found = {run.seed: diverged if run.diverged else run.values.get(key) for run in self}
         return {seed: value for seed, value in found.items() if value is not None}
 
+    def by_partition(self, method: str, key: str) -> list[dict[str, float]]:
+        """A value of a method by seed, for each of the partitions of all methods."""
+        own = self.of(method=method)
+        return [own.of(partition=name).by_seed(key) for name in self.partitions]
+
     def gains(self, others: Results, key: str) -> list[float]:
         """By how much each usable run exceeds the usable one of `others` with its place."""
         known = {run.place: run.values.get(key) for run in others.usable}

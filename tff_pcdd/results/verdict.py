@@ -17,7 +17,7 @@ from tff_pcdd.results import by_client, client_gains, federating
 from tff_pcdd.results.by_client import ClientResult, of_method, paired
 from tff_pcdd.results.client_gains import ClientGains
 from tff_pcdd.results.federating import Federating
-from tff_pcdd.results.gains import Gain, gain, is_ahead, units
+from tff_pcdd.results.gains import BySeed, Gain, gain_over, is_ahead, units
 from tff_pcdd.results.method_traits import federated, has_global_model, is_baseline
 from tff_pcdd.results.run_results import ALONE, Results
 from tff_pcdd.tables import BASELINE
@@ -268,7 +268,7 @@ def _choices(
     """The best methods on one partition, or over several; arguments as from `_of_a_sample`."""
     more_seeds, found = _more_seeds(results, tuned_with), []
     for key in _COMPARED:
-        values = _by_seed(results, key)
+        values = {method: results.by_partition(method, key) for method in results.methods}
         candidates = [
             method
             for method in values
@@ -297,19 +297,7 @@ def _choices(
     return found
 
 
-# Of a method, the values by seed for each partition.
-_BySeed = Sequence[Mapping[str, float]]
-
-
-def _by_seed(results: Results, key: str) -> dict[str, _BySeed]:
-    """An accuracy of each method by seed, for each partition."""
-    return {
-        method: [own.of(partition=name).by_seed(key) for name in results.partitions]
-        for method, own in results.by_method().items()
-    }
-
-
-def _complete(results: Results, values: Mapping[str, _BySeed]) -> dict[str, list[float]]:
+def _complete(results: Results, values: Mapping[str, Sequence[BySeed]]) -> dict[str, list[float]]:
     """The values by unit of the methods with the most runs, none of which has diverged."""
     runs = {
         method: sum(map(len, own))
@@ -334,7 +322,7 @@ class _Ranking:
         sample: the points that one test sample changes; 0 if unknown.
     """
 
-    by_seed: Mapping[str, _BySeed]
+    by_seed: Mapping[str, Sequence[BySeed]]
     by_unit: Mapping[str, Sequence[float]]
     sample: float
 
@@ -399,9 +387,8 @@ class _Ranking:
 
         None if failed runs have left no federation or seed that both have.
         """
-        pairs = zip(self.by_seed[method], self.by_seed[other], strict=True)
         among = len(self.by_unit) - (other in self.by_unit)
-        return gain(units([tables.differences(*pair) for pair in pairs]), among)
+        return gain_over(self.by_seed[method], self.by_seed[other], among)
 
     def over_any(self, others: Sequence[str]) -> dict[str, Gain]:
         """The gains of the best method over others, as far as they are known."""

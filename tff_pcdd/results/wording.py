@@ -181,8 +181,8 @@ def reasons(answer: Answer, recommended: Recommended) -> str:
     found, pays = [], answer.federating
     # Models before local training are recommended as the best of all, or as ahead of FedAvg's.
     own = [key for key in keys if key not in choices]
-    sure = pays is not None and pays.surest in [(method, key) for key in own]
-    if pays is not None and sure and pays.surest != (pays.method, pays.key):
+    taken = [(method, key) for key in own]
+    if pays is not None and pays.surest in taken and pays.surest != (pays.method, pays.key):
         leads = f"{pays.method}'s {measures.heading(pays.key)}"
         found.append(f"ahead of {BASELINE} for certain, which {leads} is not")
     elif own and best.get("pa_final", method) != method:
