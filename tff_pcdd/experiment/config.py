@@ -531,6 +531,16 @@ class ExperimentConfig:
         """
         return dataclasses.replace(build(cls, settings), _derived=frozenset(_DERIVED))
 
+    def default_of(self, name: str) -> Any:
+        """The value that a setting would have if it were not given, beside all others.
+
+        Raises:
+            SettingError: there is no such setting.
+            KeyError: it does not apply beside the others.
+        """
+        left_out: dict[str, Any] = {name: None}
+        return self.with_settings(**left_out).to_settings()[name]
+
     def with_settings(self, **values: Unpack[Settings]) -> ExperimentConfig:
         """The same configuration with other values of some flat settings.
 

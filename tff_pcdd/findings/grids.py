@@ -389,9 +389,8 @@ def _is_default(config: ExperimentConfig | None, name: str, value: str) -> bool:
     """Whether a text is the default of a setting; False if it is unknown."""
     if config is None:
         return False
-    setting: dict[str, Any] = {name: None}
     try:
-        default = config.with_settings(**setting).to_settings()[name]
+        default = config.default_of(name)
     except (KeyError, SettingError):
         return False
     own = _numbers([value])

@@ -313,7 +313,7 @@ class Point(NamedTuple):
         for name in self.settings:
             try:
                 value = self.configs[0].to_settings()[name]
-                default = self.configs[0].with_settings(**{name: None}).to_settings()[name]
+                default = self.configs[0].default_of(name)
             except (KeyError, SettingError):
                 continue
             if value != default:
