@@ -697,7 +697,7 @@ def test_the_answer_may_be_that_federating_does_not_pay(pa, heading, recommended
     values = {**PAYS, "before": low}
     found = alone_and(pa={"fedavg": fedavg, "ccvr": pa}, masked=low, **values)
     [answer] = verdict.read(found, [])
-    assert answer.federating.heading == f"Federating: {heading} on the clients' own samples."
+    assert wording.pays(answer.federating) == f"Federating: {heading} on the clients' own samples."
     assert answer.federating.recommended == (recommended, "pa_final")
 
 
@@ -706,7 +706,7 @@ def test_fedavg_is_not_recommended_if_it_is_worse_than_training_alone():
     pa = {"fedavg": (77.0, 78.5, 79.0), "ccvr": (79.0, 84.0, 79.5)}
     low = {"fedavg": (50.0, 50.0, 50.0), "ccvr": (50.0, 50.0, 50.0)}
     [answer] = verdict.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), [])
-    assert answer.federating.heading.startswith("Federating: undecided")
+    assert wording.pays(answer.federating).startswith("Federating: undecided")
     assert answer.federating.recommended == ("ccvr", "pa_final")
 
 
@@ -837,7 +837,7 @@ def test_fedavg_is_not_recommended_on_trust_where_federating_pays(fedavg, recomm
     pa = {"fedavg": fedavg, "ccvr": (82.0, 83.0, 84.2)}
     low = {"fedavg": (50.0, 50.0, 50.0), "ccvr": (50.0, 50.0, 50.0)}
     [answer] = verdict.read(alone_and(pa=pa, masked=low, **{**PAYS, "before": low}), [])
-    assert answer.federating.heading.startswith("Federating: it pays")
+    assert wording.pays(answer.federating).startswith("Federating: it pays")
     assert answer.federating.recommended == (recommended, "pa_final")
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from tff_pcdd import measures, tables
+from tff_pcdd import tables
 from tff_pcdd.results import by_client
 from tff_pcdd.results.by_client import ClientResult, of_method, paired
 from tff_pcdd.results.client_gains import ClientGains, of_pairs
@@ -81,39 +81,6 @@ class Federating:
 
     def _is_worse(self, over: Gain) -> bool:
         return over.is_more_than(self.sample) and over.mean < 0
-
-    @property
-    def heading(self) -> str:
-        """Whether it pays for clients."""
-        if not self.over.is_more_than(self.sample):
-            return "Federating: undecided whether it pays on the clients' own samples."
-        if self._is_worse(self.over):
-            return "Federating: training alone is better on the clients' own samples."
-        return "Federating: it pays on the clients' own samples."
-
-    @property
-    def brief(self) -> str:
-        """The heading and the gain over training alone."""
-        over = self.over.beside("training alone", self.sample)
-        return f"{self.heading} {self.method}'s {measures.heading(self.key)} {over}."
-
-    @property
-    def sentence(self) -> str:
-        """The numbers of the heading, and what the shared model has over training alone."""
-        parts = [
-            f"The best models there are {self.method}'s: {measures.heading(self.key)} "
-            f"{tables.spread(self.values, 1)} %, {self.over.beside('training alone', self.sample)}."
-        ]
-        if self.shared_over is not None:
-            where = ""
-            if self.shared_at_clients is not None:
-                where = f", and {self.shared_at_clients.beside('it')} on the clients' own samples"
-            parts.append(
-                f"On the whole test set, the shared model of {self.shared} has GA "
-                f"{tables.spread(self.shared_values, 1)} %, "
-                f"{self.shared_over.beside('training alone')}{where}."
-            )
-        return " ".join(parts)
 
 
 def read(

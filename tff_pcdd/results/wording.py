@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tff_pcdd import findings, measures, tables, text
+from tff_pcdd.results.federating import Federating
 from tff_pcdd.results.method_traits import starts_from_global
 from tff_pcdd.results.run_results import ALONE
 from tff_pcdd.results.verdict import POOLED, Answer, Choice, FromFew, Recommended
@@ -26,7 +27,7 @@ def sentences(answer: Answer) -> list[tuple[str, str]]:
     """Pairs of what is asked, with the best method, and what was found."""
     found = [(heading(each), sentence(each)) for each in answer.choices]
     if answer.federating is not None:
-        found.append((answer.federating.heading, answer.federating.sentence))
+        found.append(of_federating(answer.federating))
     return found + _of_clients(answer)
 
 
@@ -34,7 +35,7 @@ def brief(answer: Answer) -> list[str]:
     """The answer in a few lines: what is best, whether federating pays, and what to take."""
     lines = [_brief(each) for each in answer.choices]
     if answer.federating is not None:
-        lines.append(answer.federating.brief)
+        lines.append(_brief_of_federating(answer.federating))
     lines += [" ".join(pair) for pair in _of_clients(answer)]
     lines += [
         f"Take {each.method}: {models(each)}{reasons(answer, each)}." for each in answer.recommended
@@ -93,6 +94,39 @@ def _brief(choice: Choice) -> str:
         over = choice.over[BASELINE].over(BASELINE, choice.sample)
         parts.append(f"{measures.heading(choice.key)} {over}.")
     return " ".join([*parts, *([_TOO_EASY] * choice.too_easy), *_reservations(choice)])
+
+
+def pays(found: Federating) -> str:
+    """Whether federating pays for clients."""
+    if not found.over.is_more_than(found.sample):
+        return "Federating: undecided whether it pays on the clients' own samples."
+    if found.over.mean < 0:
+        return "Federating: training alone is better on the clients' own samples."
+    return "Federating: it pays on the clients' own samples."
+
+
+def of_federating(found: Federating) -> tuple[str, str]:
+    """`pays`, and its numbers with what the shared model has over training alone."""
+    parts = [
+        f"The best models there are {found.method}'s: {measures.heading(found.key)} "
+        f"{tables.spread(found.values, 1)} %, {found.over.beside('training alone', found.sample)}."
+    ]
+    if found.shared_over is not None:
+        where = ""
+        if found.shared_at_clients is not None:
+            where = f", and {found.shared_at_clients.beside('it')} on the clients' own samples"
+        parts.append(
+            f"On the whole test set, the shared model of {found.shared} has GA "
+            f"{tables.spread(found.shared_values, 1)} %, "
+            f"{found.shared_over.beside('training alone')}{where}."
+        )
+    return pays(found), " ".join(parts)
+
+
+def _brief_of_federating(found: Federating) -> str:
+    """Whether federating pays, and the gain over training alone."""
+    over = found.over.beside("training alone", found.sample)
+    return f"{pays(found)} {found.method}'s {measures.heading(found.key)} {over}."
 
 
 def _not_told_apart(choice: Choice) -> Iterator[str]:
@@ -178,12 +212,16 @@ def reasons(answer: Answer, recommended: Recommended) -> str:
     method, keys = recommended
     choices = {choice.key: choice for choice in answer.choices}
     best = {key: choice.best for key, choice in choices.items()}
-    found, pays = [], answer.federating
+    found, federated = [], answer.federating
     # Models before local training are recommended as the best of all, or as ahead of FedAvg's.
     own = [key for key in keys if key not in choices]
     taken = [(method, key) for key in own]
-    if pays is not None and pays.surest in taken and pays.surest != (pays.method, pays.key):
-        leads = f"{pays.method}'s {measures.heading(pays.key)}"
+    if (
+        federated is not None
+        and federated.surest in taken
+        and federated.surest != (federated.method, federated.key)
+    ):
+        leads = f"{federated.method}'s {measures.heading(federated.key)}"
         found.append(f"ahead of {BASELINE} for certain, which {leads} is not")
     elif own and best.get("pa_final", method) != method:
         found.append("the best on the clients' own samples")

@@ -96,8 +96,11 @@ def document(
     whose rounds are counted; None for FedAvg's best GA.
     """
     partitions = by_partition(runs)
-    pays = {each.partition: each.federating for each in given if each.federating is not None}
-    said = {name: [f"{each.heading} {each.sentence}"] for name, each in pays.items()}
+    said = {
+        each.partition: [" ".join(wording.of_federating(each.federating))]
+        for each in given
+        if each.federating is not None
+    }
     parts = [f"# {common_setting(runs)}"]
     parts += listed(found)
     if len(partitions) > 1:
