@@ -82,6 +82,17 @@ def test_what_is_from_elsewhere_is_translated(method, layers):
     assert traced(tf.constant(-2.0)).numpy() == 2
 
 
+def test_values_are_compared_in_the_graphs_of_tff():
+    def compare(labels, predicted):
+        return labels == predicted, labels != predicted
+
+    traced = function(compare, network(LoopingFedAvg()))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        equal, unequal = session.run(traced(tf.constant([0, 1, 2]), tf.constant([0, 2, 2])))
+    assert equal.tolist() == [True, False, True]
+    assert unequal.tolist() == [False, True, False]
+
+
 def test_a_layer_that_is_called_as_it_is_written_is_not_translated():
     @register
     class Plain(tf.keras.layers.Layer):

@@ -17,8 +17,18 @@ T = TypeVar("T")
 def function(
     python_function: Callable[..., Any], net: Network, **options: Any
 ) -> tf.types.experimental.GenericFunction:
-    """A `tf.function`, translated by AutoGraph only where the network needs it."""
-    return tf.function(python_function, autograph=net.autograph, **options)
+    """A `tf.function`, translated by AutoGraph only where the network needs it.
+
+    The translation makes `==` and `!=` compare the values of tensors. In TFF's graphs they compare
+    Python objects otherwise, so `labels == predicted` would be False without an error.
+    """
+    features = tf.autograph.experimental.Feature.EQUALITY_OPERATORS
+    return tf.function(
+        python_function,
+        autograph=net.autograph,
+        experimental_autograph_options=features,
+        **options,
+    )
 
 
 def compiled(
