@@ -93,6 +93,12 @@ def test_values_are_compared_in_the_graphs_of_tff():
     assert unequal.tolist() == [False, True, False]
 
 
+@pytest.mark.parametrize("hook", ["begin", "personalize"])
+def test_default_hooks_without_effect_can_be_translated(hook):
+    """Otherwise TensorFlow asks users of own methods to report an error of AutoGraph."""
+    tf.autograph.to_graph(getattr(methods.Method, hook))
+
+
 def test_a_layer_that_is_called_as_it_is_written_is_not_translated():
     @register
     class Plain(tf.keras.layers.Layer):

@@ -177,6 +177,15 @@ NUMBERS = {"numbers": np.zeros(3, np.float32)}
             "missing here, and float32 of shape (3,) there",
         ),
         (
+            {"update": lambda change: change[:1]},
+            "the tensors that update returns must be like the shared trainable variables: '1' is "
+            "missing here, and float32 of shape (3,) there",
+        ),
+        (
+            {"weight": lambda weight: tf.fill([2], weight)},
+            "weight has to return a scalar, not a tensor of shape (2,)",
+        ),
+        (
             {"server_state": lambda _: NUMBERS, "next_server_state": lambda _: {"numbers": 0.0}},
             "the server's tensors after its step must be like those of server_state: 'numbers' is "
             "float32 of shape () here, and float32 of shape (3,) there",
@@ -189,6 +198,48 @@ def test_what_a_hook_must_return_is_explained(hooks, reason, federation):
     )
     with pytest.raises((TypeError, ValueError), match=f"changed: [^\n]*{re.escape(reason)}"):
         Simulation(config, federation)
+
+
+def returning(hook, result):
+    """A method of a class with another hook, as users write it."""
+    members = {"name": "returning", hook: lambda *arguments, **named: result}
+    return type("Returning", (methods.Method,), members)()
+
+
+@pytest.mark.parametrize(
+    ("hook", "result", "reason"),
+    [
+        ("build", None, "`dict[str, tf.keras.layers.Layer]`, not NoneType"),
+        ("embed", None, "`tf.Tensor`, not NoneType"),
+        ("constants", None, "`dict[str, tf.Tensor]`, not NoneType"),
+        ("prepare", None, "`tuple[Client, tf.Tensor]`, not NoneType"),
+        ("phases", methods.Phase([], 1, None), "`list[Phase]`, not Phase"),
+        ("trained_variables", None, "`list[tf.Variable]`, not NoneType"),
+        ("broadcast", None, "`dict[str, Any]`, not NoneType"),
+        ("update", None, "`list[tf.Tensor]`, not NoneType"),
+        ("weight", None, "`tf.Tensor`, not NoneType"),
+        ("next_server_state", None, "`dict[str, Any]`, not NoneType"),
+        ("global_logits", np.zeros([1, 3]), "`dict[str, tf.Tensor]`, not ndarray"),
+        ("personal_logits", {}, "`tf.Tensor`, not dict"),
+        ("personal_phases", None, "`list[Phase]`, not NoneType"),
+    ],
+)
+def test_a_result_of_the_wrong_kind_names_the_hook(hook, result, reason, federation):
+    config = ExperimentConfig(
+        method=returning(hook, result), model=models.ModelConfig(KerasBackbone(flat))
+    )
+    reason = f"^cannot be traced.*: TypeError: returning: {hook} has to return {re.escape(reason)}$"
+    with refuses("algorithm", reason, "returning"):
+        Simulation(config, federation)
+
+
+def test_metric_names_are_a_tuple():
+    class Named(methods.Method):
+        name = "named"
+        metric_names = "mine"
+
+    with refuses("algorithm", re.escape("must be a tuple, such as `metric_names = ('mine',)`")):
+        ExperimentConfig(method=Named())
 
 
 def test_tensors_may_be_in_double_precision(federation):

@@ -27,6 +27,9 @@ Row = dict[str, Any]
 def check_metric_names(method: Method, metrics: Sequence[Metric]) -> None:
     """Refuses a method whose own metrics have the names of other columns."""
     names, others = method.metric_names, accuracy_columns.metric_columns(metrics)
+    if isinstance(names, str):
+        reason = f"its metric_names must be a tuple, such as `metric_names = ({names!r},)`"
+        raise SettingError("algorithm", method.name, reason)
     if reason := measures.check_names(names, others):
         reason = f"its metric_names contain {reason}; rename it"
         raise SettingError("algorithm", method.name, reason)

@@ -12,7 +12,7 @@ from tff_pcdd.federated import initialization
 from tff_pcdd.federated.batches import map_batches, may_be_nonfinite, reduce_batches
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.records import ClientData, ClientState, Message
-from tff_pcdd.federated.returned import checked_upload
+from tff_pcdd.federated.returned import checked_update, checked_upload, checked_weight
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
@@ -74,7 +74,7 @@ class ClientWork:
         upload = checked_upload(method.upload(net, client, self._reducer(data)), method, state.own)
         result = OrderedDict(
             update=self._change(client, message.weights),
-            weight=tf.cast(method.weight(client), tf.float32),
+            weight=checked_weight(method.weight(client), method),
             sums=ordered(upload.sums),
             state=ClientState(
                 personal=read(net.kept),
@@ -109,12 +109,12 @@ class ClientWork:
 
     def _change(self, client: Client, weights: Mapping[str, Sequence[tf.Tensor]]) -> WeightsChange:
         """The change of the averaged weights since the broadcast ones."""
-        net = self.net
+        net, method = self.net, self._spec.method
         mirrored = subtract(net.mirrored.all, weights["mirrored"])
         num_trainable = len(net.mirrored.trainable)
         statistics = subtract(net.shared.statistics, weights["statistics"])
         return WeightsChange(
-            trainable=self._spec.method.update(net, client),
+            trainable=checked_update(method.update(net, client), method, client.anchor),
             mirrored=mirrored[:num_trainable],
             statistics=[*statistics, *mirrored[num_trainable:]],
         )

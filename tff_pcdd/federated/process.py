@@ -29,6 +29,7 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.federated import aggregators
 from tff_pcdd.federated.aggregators import Aggregator, TffAggregator
 from tff_pcdd.federated.evaluation import personal_epochs
+from tff_pcdd.federated.own_code import explained
 from tff_pcdd.federated.records import ServerState
 from tff_pcdd.federated.tensor_computations import TensorComputations, build_tensor_computations
 from tff_pcdd.federated.training_spec import TrainingSpec
@@ -118,10 +119,18 @@ def build_process(
 
     Raises:
         SettingError: `spec` is no TrainingSpec, the aggregator cannot be used with the method or
-            the size of the cohort, or an optimizer cannot be used with the method.
+            the size of the cohort, an optimizer cannot be used with the method, or a hook of a
+            method that is not of the package fails.
     """
     if not isinstance(spec, TrainingSpec):
         raise SettingError("spec", spec, "must be a TrainingSpec, such as Simulation(config).spec")
+    with explained(spec.method):
+        return _build_process(spec, aggregator, tensors)
+
+
+def _build_process(
+    spec: TrainingSpec, aggregator: Any, tensors: TensorComputations | None
+) -> FederatedProcess:
     if not spec.server_optimizer.adds_change:
         spec.server_optimizer.check(spec.method, upload_of(spec))
     spec.optimizer.check(spec.method)

@@ -57,6 +57,24 @@ def checked_upload(result: Any, method: Method, state: Mapping[str, Any]) -> Upl
     return result
 
 
+def checked_weight(result: Any, method: Method) -> tf.Tensor:
+    """The result of `Method.weight`, if it is a scalar."""
+    tensor = tf.cast(result, tf.float32)
+    if tensor.shape.rank:
+        reason = f"has to return a scalar, not a tensor of shape {tensor.shape}"
+        raise TypeError(f"{method.name}: weight {reason}")
+    return tensor
+
+
+def checked_update(
+    result: Sequence[tf.Tensor], method: Method, anchor: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """The result of `Method.update`, if it is like the shared trainable variables."""
+    what = "the tensors that update returns must be like the shared trainable variables"
+    _check_tensors(f"{method.name}: {what}", list(result), list(anchor))
+    return list(result)
+
+
 def checked_change(result: Any, method: Method, change: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
     """The result of `Method.server_change`, if it is like the clients' mean change."""
     if not isinstance(result, Sequence):

@@ -12,6 +12,7 @@ from etils import epy
 
 from tff_pcdd.federated.client_optimizers import ClientOptimizer
 from tff_pcdd.federated.local_work import LocalWork
+from tff_pcdd.federated.own_code import explained
 from tff_pcdd.federated.schedules import Schedule
 from tff_pcdd.federated.schedules.constant import Constant
 from tff_pcdd.federated.server_optimizers import ServerOptimizer
@@ -75,7 +76,8 @@ class TrainingSpec:
 
     def network(self) -> Network:
         """Makes the method's network with fresh variables."""
-        return Network(self.method.build(self.task), self.method, self.task)
+        with explained(self.method):
+            return Network(self.method.build(self.task), self.method, self.task)
 
     @contextlib.contextmanager
     def outline(self) -> Iterator[Network]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tff_pcdd.federated.own_code import explained
 from tff_pcdd.federated.state import ordered, own_tensors
+from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.methods.network import read
 from tff_pcdd.methods.records import Client
@@ -31,24 +33,28 @@ class UploadSizes(NamedTuple):
 def upload_of(spec: TrainingSpec) -> UploadSizes:
     """What the clients of a method send; takes well below a second, as only `upload` is traced."""
     method, task = spec.method, spec.task
-    with spec.outline() as net:
-        counts, seed = tf.zeros([task.num_classes]), tf.zeros([2], tf.int32)
-        client = Client(
-            class_counts=counts,
-            constants=method.constants(counts, task),
-            anchor=read(net.shared.trainable),
-            state=own_tensors(method, "client_state", net, task, seed),
-            server=ordered(method.broadcast(own_tensors(method, "server_state", net, task))),
-            round=tf.constant(0),
-            steps=tf.constant(0),
-            seed=seed,
-            optimizer=spec.optimizer,
-        )
-        sums = method.upload(net, client, lambda function, initial: initial).sums
+    with explained(method), spec.outline() as net:
+
+        def sums() -> dict[str, Any]:
+            counts, seed = tf.zeros([task.num_classes]), tf.zeros([2], tf.int32)
+            client = Client(
+                class_counts=counts,
+                constants=method.constants(counts, task),
+                anchor=read(net.shared.trainable),
+                state=own_tensors(method, "client_state", net, task, seed),
+                server=ordered(method.broadcast(own_tensors(method, "server_state", net, task))),
+                round=tf.constant(0),
+                steps=tf.constant(0),
+                seed=seed,
+                optimizer=spec.optimizer,
+            )
+            return dict(method.upload(net, client, lambda function, initial: initial).sums)
+
+        names = sorted(function(sums, net)())
     return UploadSizes(
         _sizes([*net.shared.trainable, *net.mirrored.trainable]),
         _sizes([*net.shared.statistics, *net.mirrored.statistics]),
-        sorted(sums),
+        names,
     )
 
 

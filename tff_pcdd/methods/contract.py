@@ -51,6 +51,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -122,6 +123,14 @@ class Method(Component):
         setting="client_weighting",
     )
 
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if not cls.__module__.startswith("tff_pcdd."):
+            for name in vars(cls).keys() & vars(Method).keys():
+                kind = getattr(vars(Method)[name], "__annotations__", {}).get("return")
+                if kind is not None and inspect.isfunction(hook := vars(cls)[name]):
+                    setattr(cls, name, _checked(name, hook, kind))
+
     @classmethod
     def prefix(cls) -> str:
         return f"{cls.name}_"
@@ -168,6 +177,7 @@ class Method(Component):
 
     def begin(self, net: Network, client: Client) -> None:
         """Fills scratch variables from the loaded weights, before training or evaluation."""
+        del net, client  # AutoGraph cannot translate a function without a statement.
 
     def prepare(
         self, net: Network, client: Client, labels: tf.Tensor, apply: Callable[..., tf.Tensor]
@@ -359,6 +369,7 @@ class Method(Component):
 
     def personalize(self, net: Network, client: Client) -> None:
         """Turns the loaded weights into the client's personal model, before any local step."""
+        del net, client  # As in `begin`.
 
     def personal_logits(self, net: Network, x: tf.Tensor, client: Client) -> tf.Tensor:
         """Logits [batch, C] of the client's personal model, in eval mode."""
@@ -423,6 +434,33 @@ class Method(Component):
     def local_view(self, net: Network) -> Network:
         """The network after local training, with what clients train in the global model's place."""
         return net
+
+
+# The Python types of what hooks return, by the first word of the annotation.
+_KINDS: Mapping[str, Any] = {"list": (list, tuple), "tuple": (list, tuple), "dict": Mapping}
+# Errors of those that call these hooks say more.
+_EXPLAINED = ("loss", "upload", "server_state", "client_state", "server_change", "server_update")
+
+
+def _checked(name: str, hook: Callable[..., Any], kind: str) -> Callable[..., Any]:
+    """A hook from elsewhere, which is refused if its result is not of the annotated kind."""
+    expected = _KINDS.get(kind.partition("[")[0])
+    if name in _EXPLAINED or (expected is None and kind != "tf.Tensor"):
+        return hook
+
+    @functools.wraps(hook)
+    def checked(self: Method, *arguments: Any, **named: Any) -> Any:
+        result = hook(self, *arguments, **named)
+        if expected is None:
+            is_right = result is not None and not isinstance(result, (Mapping, list, tuple))
+        else:
+            is_right = isinstance(result, expected)
+        if not is_right:
+            reason = f"has to return `{kind}`, not {type(result).__name__}"
+            raise TypeError(f"{self.name}: {name} {reason}")
+        return result
+
+    return checked
 
 
 registry: Registry[Method] = Registry("algorithm", "tff_pcdd.methods")
