@@ -157,3 +157,66 @@ def test_methods_with_loops_in_python_train():
 
     for three, one in zip(change(LoopingFedAvg()), change(FEDAVG), strict=True):
         np.testing.assert_allclose(three, 3 * one, rtol=1e-4, atol=1e-6)
+
+
+class Factors(tf.keras.layers.Layer):
+    """A layer as the guide of Keras writes it: `build` leaves `built` to the first call."""
+
+    def build(self, shape):
+        self.factors = self.add_weight(name="factors", shape=[shape[-1]], initializer="ones")
+
+    def call(self, inputs):
+        return inputs * self.factors
+
+
+class Late(tf.keras.layers.Layer):
+    """A layer with another one inside, which it does not build."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Factors()
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+
+class Scaled(type(FEDAVG)):
+    """A user's method with a piece of its own, whose factors the loss makes larger."""
+
+    name = "scaled"
+
+    def __init__(self, layer):
+        super().__init__()
+        object.__setattr__(self, "layer", layer)
+
+    def build(self, task):
+        return {**super().build(task), "own": self.layer()}
+
+    def placement(self, part, layer):
+        return methods.Placement.PERSONAL if part == "own" else methods.Placement.SHARED
+
+    def loss(self, net, batch, client):
+        return -tf.reduce_sum(net["own"](tf.ones([1, DIM]))), {}
+
+
+def scaled(layer):
+    """A federation of one client with one batch."""
+    task = methods.TaskSpec(CLASSES, DIM, backbone, np.ones([1, CLASSES]))
+    input_spec = data.InputSpec("image", IMAGE, "float32")
+    spec = TrainingSpec(Scaled(layer), task, input_spec, PLAIN, local_epochs=1)
+    part = {"x": tf.zeros([4, *IMAGE]), "y": tf.zeros([4], tf.int32)}
+    return Federation(spec, [part], traced=True)
+
+
+def test_layers_that_leave_built_to_keras_are_trained_and_kept():
+    """The gradient of each factor is -1, so a step of 0.1 leads from 1 to 1.1."""
+    federation = scaled(Factors)
+    for number in (1, 2):
+        federation.round([0])
+        (factors,) = federation.state(0).personal
+        np.testing.assert_allclose(factors, np.full(DIM, 1 + 0.1 * number), rtol=1e-6)
+
+
+def test_layers_that_make_variables_in_calls_are_refused():
+    with pytest.raises(TypeError, match=r"scaled: the piece 'own' makes the variable .*factors"):
+        scaled(Late).round([0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -22,9 +23,16 @@ def function(
     The translation makes `==` and `!=` compare the values of tensors. In TFF's graphs they compare
     Python objects otherwise, so `labels == predicted` would be False without an error.
     """
+
+    @functools.wraps(python_function)
+    def checked(*arguments: Any) -> Any:
+        result = python_function(*arguments)
+        net.check_variables()
+        return result
+
     features = tf.autograph.experimental.Feature.EQUALITY_OPERATORS
     return tf.function(
-        python_function,
+        checked,
         autograph=net.autograph,
         experimental_autograph_options=features,
         **options,

@@ -17,6 +17,7 @@ from tff_pcdd.methods.head_calibration import HeadCalibration
 from tff_pcdd.methods.network import (
     Network,
     Placement,
+    build,
     linear_head,
     moves,
     owned_weights,
@@ -166,8 +167,7 @@ class Calibrated:
         return {**parts, name: head}
 
     def _moves(self, name: str, part: Any, task: TaskSpec) -> bool:
-        if not part.built:
-            part.build((None, task.feature_dim))
+        build(part, task)
         owners = [owner for _, owner in owned_weights(part)]
         return any(self.method.placement(name, owner) is not Placement.FIXED for owner in owners)
 

@@ -77,14 +77,14 @@ class Network:
         self.fixed: list[tf.Variable] = []
         self._variances: set[Any] = set()
         for name, part in self._parts.items():
-            if not part.built:
-                part.build((None, task.feature_dim))
+            build(part, task)
             trainable = {id(variable) for variable in part.trainable_weights}
             for variable, owner in owned_weights(part):
                 if is_batch_norm(owner) and variable is owner.moving_variance:
                     self._variances.add(variable.ref())
                 placement = _placement(method, task, name, owner)
                 self._place(variable, placement, id(variable) in trainable)
+        self._known = {variable.ref() for variable in self.variables}
 
     def _place(self, variable: tf.Variable, placement: Placement, trainable: bool) -> None:
         if placement is Placement.FIXED:
@@ -170,6 +170,14 @@ class Network:
         """All variables of every placement, piece by piece."""
         return [variable for part in self._parts.values() for variable in part.variables]
 
+    def check_variables(self) -> None:
+        """Refuses pieces that have made variables since: nothing would train or keep them."""
+        for name, part in self._built.items():
+            if new := [own.name for own in part.variables if own.ref() not in self._known]:
+                found = f"the piece {name!r} makes the variable {new[0]!r} when it is called"
+                reason = "make variables in its build, and build the layers inside it there"
+                raise TypeError(f"{self.method.name}: {found}; {reason}")
+
     @property
     def kept(self) -> list[tf.Variable]:
         """All variables that the client keeps between rounds."""
@@ -184,6 +192,14 @@ class Network:
     def trainable(self) -> list[tf.Variable]:
         """All variables that local training may move."""
         return [*self.common, *self.personal.trainable]
+
+
+def build(part: tf.keras.layers.Layer, task: TaskSpec) -> None:
+    """Makes the variables of a piece, for features [batch, d], unless it has been built."""
+    if not part.built:
+        part.build((None, task.feature_dim))
+        # Layers from elsewhere may leave this to Keras, which would make others in the first call.
+        part.built = True
 
 
 def _placement(
