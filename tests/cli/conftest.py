@@ -13,6 +13,7 @@ import pytest
 from absl import logging as absl_logging
 
 from tests import preloaded
+from tff_pcdd.cli.flags import Flags
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The environment variable that the fixture `simulation` reads too.
@@ -78,6 +79,14 @@ def succeed(call):
         return out
 
     return succeed
+
+
+def parsed(program, *arguments):
+    """The flags of a module such as `tff_pcdd.cli.train`, with these arguments."""
+    flags = Flags(["program", *arguments])
+    program.define(flags)
+    flags.parse()
+    return flags
 
 
 @pytest.fixture

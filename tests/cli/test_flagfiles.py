@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests import support
-from tests.cli.conftest import ROOT
+from tests.cli.conftest import ROOT, parsed
 from tff_pcdd import methods
 from tff_pcdd.cli import compare, method_grids, sweep
-from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import checks
 from tff_pcdd.methods import head_calibration
 
@@ -39,18 +38,12 @@ def parse(monkeypatch):
     monkeypatch.chdir(ROOT)
 
     def parse(name, *further):
-        flags = read(name, *further)
+        further = (f"--flagfile={name}", *further)
+        flags = parsed(compare, *further)
         needs_files = flags["dataset"] in flags.settings["data_dir"].applies_to
-        return read(name, "--data_dir=/not/there", *further) if needs_files else flags
+        return parsed(compare, *further, "--data_dir=/not/there") if needs_files else flags
 
     return parse
-
-
-def read(name, *further):
-    flags = Flags(["compare", f"--flagfile={name}", *further])
-    compare.define(flags)
-    flags.parse()
-    return flags
 
 
 def included(name):
@@ -90,11 +83,8 @@ def test_every_file_builds_its_runs(name, parse, tmp_path, capsys, monkeypatch):
 def test_every_sweep_builds_its_runs(name, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(ROOT)
     data = [] if "/small_" in name else ["--data_dir=/not/there"]
-    flags = Flags(
-        ["sweep", f"--flagfile={name}", *data, f"--output_dir={tmp_path / 'out'}", "--dry_run"]
-    )
-    sweep.define(flags)
-    flags.parse()
+    output = (f"--output_dir={tmp_path / 'out'}", "--dry_run")
+    flags = parsed(sweep, f"--flagfile={name}", *data, *output)
     sweep.main(flags)
     lines = [line for line in capsys.readouterr().out.splitlines() if " seed " in line]
     (values,) = sweep.read_grid(flags).values()
@@ -119,10 +109,7 @@ def base_of(name):
 def read_comparison(name):
     on_digits = "/digits_" in (base_of(name) if name in ABLATIONS else name)
     data = [] if on_digits else ["--data_dir=/not/there"]
-    flags = Flags(["sweep", f"--flagfile={name}", *data])
-    sweep.define(flags)
-    flags.parse()
-    return flags
+    return parsed(sweep, f"--flagfile={name}", *data)
 
 
 # One for each of the fragments with grids that they include.

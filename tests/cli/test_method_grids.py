@@ -4,16 +4,15 @@ import json
 
 import pytest
 
+from tests.cli.conftest import parsed
 from tff_pcdd import studies
 from tff_pcdd.cli import method_grids, sweep
-from tff_pcdd.cli.flags import Flags
 
 
 def rates(*arguments):
     """The learning rates of every point, as the runs have them, and their texts."""
-    flags = Flags(["sweep", "--algorithms=fedavg,fedprox", "--validation_fraction=0.2", *arguments])
-    sweep.define(flags)
-    flags.parse()
+    both = ("--algorithms=fedavg,fedprox", "--validation_fraction=0.2")
+    flags = parsed(sweep, *both, *arguments)
     points = method_grids.points(flags, method_grids.read(flags))
     assert set(points) == {"fedavg", "fedprox"}
     for point in [*points["fedavg"], *points["fedprox"]]:

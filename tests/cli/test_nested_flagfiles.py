@@ -2,17 +2,15 @@
 
 import json
 import os
-import pathlib
 
 import pytest
 
+from tests.cli.conftest import ROOT, parsed
 from tests.data.refusals import refuses
 from tff_pcdd.cli import compare, experiments, flagfiles, partition, sweep, train
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
 from tff_pcdd.training import ExperimentConfig, signature
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -32,9 +30,7 @@ def test_relative_paths_are_those_from_the_files_own_folder(folder):
         ["-flagfile", "presets/outer.flags", "--seed=4"],
     ):
         assert flagfiles.expand(arguments) == ["--seed=3", "--num_clients=7", "--seed=4"]
-    flags = Flags(["partition", "--flagfile=presets/outer.flags"])
-    partition.define(flags)
-    flags.parse()
+    flags = parsed(partition, "--flagfile=presets/outer.flags")
     assert (flags["seed"], flags["num_clients"]) == (3, 7)
     assert flags.is_given("num_clients")
     assert not flags.is_typed("num_clients")
@@ -160,13 +156,6 @@ def test_without_a_place_for_the_secret_nothing_can_be_signed(folder, monkeypatc
 def write(folder, name, text):
     (folder / name).write_text(text)
     return f"--config=presets/{name}"
-
-
-def parsed(program, *arguments):
-    flags = Flags(["program", *arguments])
-    program.define(flags)
-    flags.parse()
-    return flags
 
 
 TOML = """\

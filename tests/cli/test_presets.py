@@ -11,10 +11,9 @@ import re
 
 import pytest
 
-from tests.cli.conftest import ROOT
+from tests.cli.conftest import ROOT, parsed
 from tests.markdown_tables import table_rows
 from tff_pcdd.cli import compare, experiments, sweep
-from tff_pcdd.cli.flags import Flags
 
 FLAGS = ROOT / "flags"
 HERE = pathlib.Path(__file__).resolve().parent
@@ -67,10 +66,7 @@ def _is_sweep(name):
 
 def _parse(name, *further):
     program = sweep if _is_sweep(name) else compare
-    flags = Flags(["program", f"--flagfile=flags/{name}.flags", *further])
-    program.define(flags)
-    flags.parse()
-    return flags
+    return parsed(program, f"--flagfile=flags/{name}.flags", *further)
 
 
 def _value(text):
