@@ -34,7 +34,9 @@ def start():
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
 
     def start(name, *flags, python=(), cwd=ROOT):
-        runtime = [] if name == "partition" or any("--runtime" in f for f in flags) else [RUNTIME]
+        # These two have no such flag.
+        given = name in ("benchmark", "partition") or any("--runtime" in flag for flag in flags)
+        runtime = [] if given else [RUNTIME]
         command = [f"tasks.{name}", *map(str, flags), *(f"--runtime={name}" for name in runtime)]
         if python or name == "partition":
             start_process, command = subprocess.Popen, [sys.executable, *python, "-m", *command]

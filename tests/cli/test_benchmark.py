@@ -39,19 +39,15 @@ runpy.run_module("tasks.benchmark", run_name="__main__", alter_sys=True)
 """
 
 
-def run(folder, *flags):
-    """A quick run by a process with ballast."""
-    flags = ("--quick", "--repeats=2", f"--output_dir={folder}", *flags)
-    subprocess.run(
-        [sys.executable, "-c", _PROGRAM, *flags], check=True, capture_output=True, text=True
-    )
+QUICK = ("--quick", "--repeats=2")
 
 
 @pytest.fixture(scope="module")
 def quick_run(tmp_path_factory):
-    """The folder of a quick run of everything."""
+    """The folder of a quick run of everything, by a process with ballast."""
     folder = tmp_path_factory.mktemp("benchmark")
-    run(folder)
+    command = [sys.executable, "-c", _PROGRAM, *QUICK, f"--output_dir={folder}"]
+    subprocess.run(command, check=True, capture_output=True, text=True)
     return folder
 
 
@@ -182,9 +178,9 @@ def test_methods_are_measured_against_fedavg(sections):
 
 
 @pytest.mark.slow
-def test_a_single_section(tmp_path):
+def test_a_single_section(succeed, tmp_path):
     """Methods are measured against FedAvg, and nothing else is."""
-    run(tmp_path, "--sections=methods")
+    succeed("benchmark", *QUICK, f"--output_dir={tmp_path}", "--sections=methods")
     sections, page = read_sections(tmp_path), (tmp_path / "benchmark.md").read_text()
     assert list(sections) == ["methods"]
     assert re.findall(r"^<!-- section (\w+) -->$", page, re.M) == ["methods"]
