@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import dataclasses
+import functools
 import json
 import re
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import tensorflow_federated as tff
 
 from tff_pcdd.experiment import client_store, simulation
+from tff_pcdd.federated import process
 from tff_pcdd.runtime import RuntimeConfig
 from tff_pcdd.training import ExperimentConfig, disk_store
 
@@ -80,7 +82,7 @@ class SharedRuntime(RuntimeConfig):
         return _Kept(self.context)
 
 
-_MOST_BUILT = 16
+_MOST_BUILT = 32
 
 
 @contextlib.contextmanager
@@ -90,20 +92,26 @@ def sharing_computations(built):
     Args:
         built: gets the computations; the oldest leave it, since each keeps its graphs in memory.
     """
-    build_process = simulation.federated.build_process
 
-    def build(spec, aggregator):
-        fields = {**vars(spec), "task": vars(spec.task), "aggregator": aggregator}
-        # A partial of the same arguments is equal in all but identity.
-        key = repr({name: str(value) for name, value in fields.items()})
-        key = re.sub(r" at 0x[0-9a-f]+", "", key)
-        built[key] = built.pop(key, None) or build_process(spec, aggregator)
-        while len(built) > _MOST_BUILT:
-            del built[next(iter(built))]
-        return built[key]
+    def once(build):
+        @functools.wraps(build)
+        def found(spec, *aggregator, **tensors):
+            # A partial of the same arguments is equal in all but identity.
+            key = re.sub(r" at 0x[0-9a-f]+", "", f"{build.__name__} {spec} {aggregator}")
+            built[key] = built.pop(key, None) or build(spec, *aggregator, **tensors)
+            while len(built) > _MOST_BUILT:
+                del built[next(iter(built))]
+            return built[key]
+
+        return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulation.federated, "build_process", build)
+        # What is traced does not depend on the aggregator.
+        for module, name in (
+            (simulation.federated, "build_process"),
+            (process, "build_tensor_computations"),
+        ):
+            patch.setattr(module, name, once(getattr(module, name)))
         yield
 
 
