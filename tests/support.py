@@ -3,18 +3,21 @@
 import csv
 import functools
 import json
+import types
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_pcdd import data, methods
+from tff_pcdd import data, export, methods, models
+from tff_pcdd.experiment import planning
 from tff_pcdd.federated import SGD, TrainingSpec, build_process
 from tff_pcdd.federated import state as states
 from tff_pcdd.federated.records import ClientData, ServerState
 from tff_pcdd.federated.tensor_computations import build_tensor_computations
 from tff_pcdd.methods.head_calibration import registry as calibrations
+from tff_pcdd.training import ComputeOptions, ExperimentConfig
 
 NUM_CLASSES = 4
 IMAGE = (4, 4, 1)
@@ -175,6 +178,17 @@ def run_rounds(process, state, client_states, cohorts, seed: int = 0, first: int
         )
         client_states.update(zip(cohort, new, strict=True))
     return state, client_states, metrics
+
+
+def untrained(federation, backbone):
+    """A global model with initial weights; `backbone` makes a Keras model of an input's shape.
+
+    A simulation of it would trace its training, which takes seconds.
+    """
+    config = ExperimentConfig(model=models.ModelConfig(models.KerasBackbone(backbone)))
+    spec = planning.training_spec(config, federation, ComputeOptions())
+    state = types.SimpleNamespace(weights=states.initial_weights(spec))
+    return export.global_model(types.SimpleNamespace(spec=spec, state=state, federation=federation))
 
 
 def assert_trees_equal(a, b):

@@ -5,14 +5,8 @@ import functools
 import pytest
 
 from tests.training.runs import sharing_computations
-from tff_pcdd import export, models, runtime
-from tff_pcdd.training import (
-    ComputeOptions,
-    ExperimentConfig,
-    RunOptions,
-    Simulation,
-    run_experiment,
-)
+from tff_pcdd import export, runtime
+from tff_pcdd.training import ComputeOptions, ExperimentConfig, RunOptions, run_experiment
 
 # One with a plain head, one whose clients adapt the head, one whose clients keep their own heads.
 METHODS = ("fedmr", "fedgela", "fedloge")
@@ -30,13 +24,6 @@ def train(directory, options, algorithm, **settings):
     config = ExperimentConfig.from_settings(algorithm=algorithm, **few | settings)
     run_experiment(config, directory, options)
     return config
-
-
-def untrained(federation, backbone):
-    """A global model with initial weights; `backbone` makes a Keras model of an input's shape."""
-    config = ExperimentConfig(model=models.ModelConfig(models.KerasBackbone(backbone)))
-    with Simulation(config, federation) as simulation:
-        return export.global_model(simulation)
 
 
 @pytest.fixture(scope="session")

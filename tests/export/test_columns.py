@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from benchmarks.processes import ROOT
 from tests.data.refusals import refuses
-from tests.export.conftest import untrained
 from tests.markdown_tables import table_rows
+from tests.support import untrained
 from tff_pcdd import data
 from tff_pcdd.data import encoding, rows
 from tff_pcdd.errors import DataError

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests import support
-from tests.export.conftest import CONVERTED, untrained
+from tests.export.conftest import CONVERTED
 from tests.markdown_tables import table_rows
 from tff_pcdd import data, models
 from tff_pcdd.export import keras_file, lite, saved_model
@@ -93,7 +93,7 @@ def text_model():
     texts = data.Examples(np.zeros((4, 5), np.uint8), np.arange(4, dtype=np.int32))
     clients = [data.ClientIndices(name, np.arange(4), np.arange(4)) for name in "ab"]
     federation = data.Federation("texts", 4, tuple(ALPHABET), spec, texts, texts, clients)
-    return untrained(federation, text_backbone)
+    return support.untrained(federation, text_backbone)
 
 
 @pytest.mark.integration
@@ -128,7 +128,7 @@ def test_vectors(tmp_path):
     generator = np.random.default_rng(0)
     x = generator.normal(50, 20, [40, 3]).astype(np.float32)
     federation = data.from_arrays(x, ["ill", "well"] * 20, ["a", "b"] * 20)
-    model = untrained(federation, models.create("mlp").build)
+    model = support.untrained(federation, models.create("mlp").build)
     spec = federation.input_spec
     logits = model.logits(tf.constant((x - spec.mean) / np.float32(spec.std), tf.float32))
     expected = tf.nn.softmax(logits)

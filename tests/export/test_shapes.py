@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.export.conftest import untrained
+from tests.support import untrained
 from tff_pcdd import data
 from tff_pcdd.export import keras_file, lite, saved_model
 

@@ -408,14 +408,11 @@ def export(model: str, directory: Path) -> Exported:
     """Exports an untrained model, and loads it in all formats."""
     import tensorflow as tf
 
-    from tff_pcdd import models
-    from tff_pcdd.export import columns, global_model, keras_file, lite, saved_model
-    from tff_pcdd.training import ExperimentConfig, Simulation
+    from tests import support
+    from tff_pcdd.export import columns, keras_file, lite, saved_model
 
     federation = _federation(model)
-    config = ExperimentConfig(model=models.ModelConfig(models.KerasBackbone(_backbone)))
-    with Simulation(config, federation) as simulation:
-        trained = global_model(simulation)
+    trained = support.untrained(federation, _backbone)
     folder = directory / model / "1"
     saved_model.write(trained, folder)
     if model == "table":
