@@ -113,6 +113,29 @@ def call_here(capsys):
     return call_here
 
 
+@pytest.fixture(scope="module")
+def trained_here(shared_computations, simulation, tmp_path_factory):
+    """Trains and exports a run in this process: a directory with the folders `run` and `out`.
+
+    For tests of what is done with them; the programs are tested in test_export, for instance.
+    """
+    from tests.training.runs import SharedRuntime
+    from tff_pcdd import export, training
+
+    compute = training.ComputeOptions(runtime=SharedRuntime(simulation.context))
+    options = training.RunOptions(compute, predictions=True, progress=False, tensorboard=False)
+
+    def trained_here(dataset, **settings):
+        root = tmp_path_factory.mktemp(dataset)
+        few = {"algorithm": "fedavg", "model": "mlp", "rounds": 2, "local_epochs": 2}
+        config = training.ExperimentConfig.from_settings(dataset=dataset, **few | settings)
+        training.run_experiment(config, root / "run", options)
+        export.export_run(root / "run", root / "out", run_options=options)
+        return root
+
+    return trained_here
+
+
 @contextlib.contextmanager
 def _process_left_as_it_was():
     """Restores what a program sets up for its process: signals, logging and the module path."""

@@ -1,7 +1,6 @@
 """`tasks.predict` as a user calls it: its answers are those of the run that was exported."""
 
 import csv
-import itertools
 import shutil
 import subprocess
 import sys
@@ -13,13 +12,11 @@ import pytest
 from tests.cli.conftest import ROOT
 from tests.cli.stages import without_stages
 from tests.cli.test_refusals import check
-from tests.data.test_own_folder import make
 from tff_pcdd import files
 from tff_pcdd.export import layout
 
 pytestmark = pytest.mark.integration
 
-ROUND = ("--rounds=2", "--local_epochs=2", "--model=mlp", "--predictions", "--noreport")
 COLUMNS = ("--label_column=diagnosis", "--site_column=hospital")
 N = 120
 
@@ -35,15 +32,14 @@ def patients():
 
 
 @pytest.fixture(scope="module")
-def exported(succeed, tmp_path_factory):
+def exported(trained_here, tmp_path_factory):
     """A directory with a run of a table, and its models."""
-    root = tmp_path_factory.mktemp("predict")
-    patients().to_csv(root / "patients.csv", index=False)
-    columns = ("--feature_columns=age,pain", "--categorical_columns=pain", "--impute=median")
-    data_dir = f"--data_dir={root / 'patients.csv'}"
-    flags = ("--dataset=table", data_dir, *COLUMNS, *columns, *ROUND)
-    succeed("train", "--algorithm=fedavg", *flags, f"--output_dir={root / 'run'}")
-    succeed("export", f"--run_dir={root / 'run'}", f"--export_dir={root / 'out'}")
+    path = tmp_path_factory.mktemp("patients") / "patients.csv"
+    patients().to_csv(path, index=False)
+    columns = {"feature_columns": "age,pain", "categorical_columns": "pain", "impute": "median"}
+    names = {"label_column": "diagnosis", "site_column": "hospital"}
+    root = trained_here("table", data_dir=str(path), **names, **columns)
+    patients().to_csv(root / path.name, index=False)
     return root
 
 
@@ -51,11 +47,11 @@ def exported(succeed, tmp_path_factory):
 def predict(call_here, exported, tmp_path):
     """Calls the program: its output, and the rows of the file that it writes."""
 
-    def predict(data_dir, *flags, export_dir=exported / "out"):
+    def predict(data_dir, *flags):
         output = tmp_path / "answers" / "answers.csv"
         status, out, err = call_here(
             "predict",
-            f"--export_dir={export_dir}",
+            f"--export_dir={exported / 'out'}",
             f"--data_dir={data_dir}",
             f"--output_file={output}",
             "--overwrite",
@@ -288,49 +284,3 @@ def test_damaged_models_and_those_of_other_inputs(
     err = without_stages(err)
     assert (status, out) == (2, "") and message in err and err.count("\n") == 1, err
     assert not (tmp_path / "a").exists()
-
-
-@pytest.fixture(scope="module")
-def of_images(succeed, tmp_path_factory):
-    """A folder of images, a run on them, and its global model."""
-    root = tmp_path_factory.mktemp("images")
-    make(root / "data", {site: {"cat": 6, "dog": 6} for site in ("St. Mary", "Lyon")})
-    flags = ("--dataset=folder", f"--data_dir={root / 'data'}", *ROUND)
-    succeed("train", "--algorithm=fedavg", *flags, f"--output_dir={root / 'run'}")
-    succeed("export", f"--run_dir={root / 'run'}", f"--export_dir={root / 'out'}")
-    return root
-
-
-def test_images_in_a_folder_or_in_a_list(of_images, predict, call_here, tmp_path):
-    for hidden in ("Lyon/._0.png", ".trash/1.png"):
-        (of_images / "data" / hidden).parent.mkdir(exist_ok=True)
-        (of_images / "data" / hidden).write_bytes(b"")
-    _, rows = predict(of_images / "data", export_dir=of_images / "out")
-    paths = sorted(
-        path.relative_to(of_images / "data") for path in of_images.glob("data/[!.]*/*/*")
-    )
-    assert [row["id"] for row in rows] == list(map(str, paths))
-    expected = measured(of_images / "run", "global")
-    agree(rows, expected)
-    table = pd.DataFrame({"label": [path.parts[1] for path in paths], "path": paths})
-    table["site"] = [path.parts[0] for path in paths]
-    table.to_csv(of_images / "data" / "list.csv", index=False)
-    output = tmp_path / "list.csv"
-    flags = (f"--export_dir={of_images / 'out'}", f"--output_file={output}", "--label_column=label")
-    status, out, err = call_here("predict", *flags, f"--data_dir={of_images / 'data' / 'list.csv'}")
-    assert status == 0, err
-    listed = list(csv.DictReader(output.read_text(encoding="utf-8").splitlines()))
-    for row, other in itertools.zip_longest(listed, rows):
-        assert row.items() >= {**other, "id": row["id"]}.items()
-    assert out.splitlines()[:2] == [
-        f"accuracy {accuracy(listed)}, 24 rows",
-        f"Lyon: accuracy {accuracy(listed[:12])}, 12 rows",
-    ]
-    (of_images / "data" / "Lyon" / "new.tif").write_bytes(b"II*\0" + bytes(100))
-    flags = (f"--export_dir={of_images / 'out'}", f"--data_dir={of_images / 'data'}")
-    refused = call_here("predict", *flags, f"--output_file={tmp_path / 'new'}", "--label_column=a")
-    check(refused, "predict", "--label_column=a: needs a table that lists the images")
-    status, _, err = call_here("predict", *flags, f"--output_file={tmp_path / 'new.csv'}")
-    assert status == 2
-    assert "new.tif: is a TIFF image; convert it to JPEG or PNG" in err
-    assert not (tmp_path / "new.csv").exists()

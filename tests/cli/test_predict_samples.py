@@ -2,7 +2,9 @@
 
 import csv
 import io
+import itertools
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -10,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.cli.stages import without_stages
-from tests.cli.test_predict import ROUND, accuracy, agree, measured
+from tests.cli.test_predict import accuracy, agree, measured
 from tests.cli.test_refusals import check
 from tests.data.refusals import unusable
 from tests.data.test_own_folder import make
@@ -22,20 +24,6 @@ from tff_pcdd.training.run_directory import read_config
 pytestmark = pytest.mark.integration
 
 USERS = {"A": "to be", "B_C": "or not, that is the question"}
-
-
-@pytest.fixture(scope="module")
-def trained(succeed, tmp_path_factory):
-    """Trains and exports a run: a directory with the folders `run` and `out`."""
-
-    def trained(name, *flags):
-        root = tmp_path_factory.mktemp(name)
-        flags = ("--algorithm=fedavg", *ROUND, *(flag.format(root=root) for flag in flags))
-        succeed("train", *flags, f"--output_dir={root / 'run'}")
-        succeed("export", f"--run_dir={root / 'run'}", f"--export_dir={root / 'out'}")
-        return root
-
-    return trained
 
 
 @pytest.fixture
@@ -66,11 +54,11 @@ def arrays(vectors=False):
 
 
 @pytest.fixture(scope="module", params=["images", "vectors"])
-def of_arrays(request, trained, tmp_path_factory):
+def of_arrays(request, trained_here, tmp_path_factory):
     path = tmp_path_factory.mktemp("arrays") / "all.npz"
     samples = arrays(request.param == "vectors")
     np.savez(path, **samples)
-    return trained("npz", "--dataset=npz", f"--data_dir={path}"), path, samples
+    return trained_here("npz", data_dir=str(path)), path, samples
 
 
 def test_arrays_have_the_answers_of_the_run(of_arrays, ask, tmp_path):
@@ -115,7 +103,7 @@ def test_arrays_have_the_answers_of_the_run(of_arrays, ask, tmp_path):
     assert [{**row, "id": ""} for row in found] == [{**row, "id": ""} for row in (*oslo, *other)]
 
 
-def test_files_of_clients_as_pfllib_writes_them(trained, ask, tmp_path):
+def test_files_of_clients_as_pfllib_writes_them(trained_here, ask, tmp_path):
     """Images are [n, channels, height, width] there, and the arrays are in a pickled dictionary."""
     samples = arrays()
     for place, number in (("train/0", 20), ("train/1", 20), ("test/0", 8), ("test/1", 7)):
@@ -123,7 +111,7 @@ def test_files_of_clients_as_pfllib_writes_them(trained, ask, tmp_path):
         path.parent.mkdir(exist_ok=True)
         x, y = samples["x"][-number:, None] / 255, samples["y"][-number:] == "flat"
         np.savez(path, data={"x": x.astype(np.float32), "y": y.astype(int)})
-    root = trained("clients", "--dataset=npz", f"--data_dir={tmp_path}")
+    root = trained_here("npz", data_dir=str(tmp_path))
     out, rows = ask(root, tmp_path / "test")
     known = measured(root / "run", "global").values()
     expected = [row for client in "01" for row in known if row["client"] == client]
@@ -200,12 +188,12 @@ def speech(words):
 
 
 @pytest.fixture(scope="module")
-def of_texts(trained, tmp_path_factory):
+def of_texts(trained_here, tmp_path_factory):
     data_dir = tmp_path_factory.mktemp("shakespeare")
     for part in ("train", "test"):
         write_leaf(data_dir / part, {user: speech(words) for user, words in USERS.items()})
-    flags = ("--dataset=shakespeare", "--partition=natural", f"--data_dir={data_dir}")
-    return trained("texts", *flags, "--model=lstm", "--local_epochs=1"), data_dir
+    settings = {"partition": "natural", "model": "lstm", "local_epochs": 1}
+    return trained_here("shakespeare", data_dir=str(data_dir), **settings), data_dir
 
 
 def test_texts_of_leaf_and_of_tables_have_the_answers_of_the_run(of_texts, ask, tmp_path):
@@ -312,7 +300,7 @@ def test_images_of_digits_are_not_those_of_femnist(of_texts):
 
 
 @pytest.mark.parametrize("is_grey", [True, False])
-def test_writers_of_leaf_have_the_answers_of_the_run(is_grey, trained, ask, tmp_path):
+def test_writers_of_leaf_have_the_answers_of_the_run(is_grey, trained_here, ask, tmp_path):
     """Grey levels are bytes in training; other pixels are floats, to which grey ones are fitted."""
     generator = np.random.default_rng(0)
 
@@ -323,8 +311,7 @@ def test_writers_of_leaf_have_the_answers_of_the_run(is_grey, trained, ask, tmp_
 
     write_leaf(tmp_path / "train", {"w1": writer([0, 7, 9], True), "w2": writer([1, 2], is_grey)})
     write_leaf(tmp_path / "test", {"w1": writer([0, 7], True), "w2": writer([1], True)})
-    flags = ("--dataset=femnist", "--partition=natural", f"--data_dir={tmp_path}")
-    root = trained("femnist", *flags)
+    root = trained_here("femnist", partition="natural", data_dir=str(tmp_path))
     out, rows = ask(root, tmp_path / "test")
     expected = list(measured(root / "run", "global").values())
     agree(rows, {row["id"]: known for row, known in zip(rows, expected, strict=True)})
@@ -335,15 +322,55 @@ def test_writers_of_leaf_have_the_answers_of_the_run(is_grey, trained, ask, tmp_
         assert status == 2 and "the samples are float32, and the model was trained on whole" in err
 
 
-def test_images_in_folders_of_classes_in_tables_and_by_ids(trained, ask, tmp_path):
-    data_dir = make(tmp_path / "data", {site: {"cat": 6, "dog": 6} for site in ("Bern", "Lyon")})
-    root = trained("images", "--dataset=folder", f"--data_dir={data_dir}")
+@pytest.fixture(scope="module")
+def of_images(trained_here, tmp_path_factory):
+    data_dir = tmp_path_factory.mktemp("images") / "data"
+    make(data_dir, {site: {"cat": 6, "dog": 6} for site in ("St. Mary", "Lyon")})
+    return trained_here("folder", data_dir=str(data_dir)), data_dir
+
+
+@pytest.fixture
+def own_images(of_images, tmp_path):
+    """The run, and a copy of its images, to which a test adds files."""
+    return of_images[0], shutil.copytree(of_images[1], tmp_path / "data")
+
+
+def test_images_in_a_folder_or_in_a_list(own_images, ask, tmp_path):
+    root, data_dir = own_images
+    paths = sorted(path.relative_to(data_dir) for path in data_dir.glob("*/*/*"))
+    for hidden in ("Lyon/._0.png", ".trash/1.png"):
+        (data_dir / hidden).parent.mkdir(exist_ok=True)
+        (data_dir / hidden).write_bytes(b"")
+    _, rows = ask(root, data_dir)
+    assert [row["id"] for row in rows] == list(map(str, paths))
+    agree(rows, measured(root / "run", "global"))
+    table = pd.DataFrame({"label": [path.parts[1] for path in paths], "path": paths})
+    table["site"] = [path.parts[0] for path in paths]
+    table.to_csv(data_dir / "list.csv", index=False)
+    out, listed = ask(root, data_dir / "list.csv", "--label_column=label")
+    for row, other in itertools.zip_longest(listed, rows):
+        assert row.items() >= {**other, "id": row["id"]}.items()
+    assert out[:2] == [
+        f"accuracy {accuracy(listed)}, 24 rows",
+        f"Lyon: accuracy {accuracy(listed[:12])}, 12 rows",
+    ]
+    (data_dir / "Lyon" / "new.tif").write_bytes(b"II*\0" + bytes(100))
+    refused, _ = ask(root, data_dir, "--label_column=a")
+    check(refused, "predict", "--label_column=a: needs a table that lists the images")
+    (status, _, err), _ = ask(root, data_dir)
+    assert status == 2
+    assert "new.tif: is a TIFF image; convert it to JPEG or PNG" in err
+    assert not (tmp_path / "answers.csv").exists()
+
+
+def test_images_in_folders_of_classes_in_tables_and_by_ids(own_images, ask, tmp_path):
+    root, data_dir = own_images
     out, rows = ask(root, data_dir, "--label_folders")
     agree(rows, measured(root / "run", "global"))
     assert [row["label"] for row in rows] == [row["id"].split("/")[1] for row in rows]
     assert out[1:] == [
         f"{site}: accuracy {accuracy(own)}, 12 rows"
-        for site, own in (("Bern", rows[:12]), ("Lyon", rows[12:]))
+        for site, own in (("Lyon", rows[:12]), ("St. Mary", rows[12:]))
     ]
     _, plain = ask(root, data_dir)
     assert [
@@ -372,5 +399,5 @@ def test_images_in_folders_of_classes_in_tables_and_by_ids(trained, ask, tmp_pat
     assert status == 2 and err.endswith(
         "a.parquet, row 3: is a TIFF image; convert it to JPEG or PNG\n"
     )
-    result, _ = ask(root, data_dir / "Bern", "--label_folders")
+    result, _ = ask(root, data_dir / "Lyon", "--label_folders")
     check(result, "predict", "cat holds images and no folders of classes; the layout is site")
