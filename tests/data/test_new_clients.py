@@ -113,6 +113,23 @@ def test_samples_that_the_data_set_sets_aside_stay_apart(tmp_path):
     assert federation.validation_examples().x.ravel().tolist() == [3, 11]
 
 
+def test_your_own_data_are_normalized_once_for_all_sites(tmp_path):
+    """With or without new clients, as the guide says."""
+    site = np.repeat(["a", "b", "c"], 4)
+    split = np.tile(["train", "train", "train", "test"], 3)
+    x = (site == "b")[:, None] * 10.0 + np.arange(12)[:, None]
+    path = tmp_path / "samples.npz"
+    np.savez(path, x=x, y=np.arange(12) % 3 % 2, site=site, split=split)
+    own = {"dataset": "npz", "data_dir": str(path)}
+    specs = [
+        settings.build(DataConfig, {**own, **new}).build().input_spec
+        for new in ({}, {"new_clients": 1}, {"new_clients": 2, "new_clients_seed": 1})
+    ]
+    assert specs[1:] == specs[:1] * 2
+    # The training samples are 0, 1, 2, 14, 15, 16, 8, 9 and 10; means have four digits.
+    assert list(specs[0].mean) == [8.333]
+
+
 @pytest.mark.parametrize(
     ("count", "reason"),
     [
