@@ -176,6 +176,14 @@ def test_a_run_warns_before_it_starts(warned, tmp_path, monkeypatch):
         ),
         *(
             (
+                {"algorithm": name, "model": "linear"},
+                f"{name}: clients share nothing, because model=linear has no parameters, and train "
+                "alone, as with algorithm=local; set projection_dim above 0",
+            )
+            for name in ("fedper", "fedrep")
+        ),
+        *(
+            (
                 {"client_weighting": weighting, "algorithm": name},
                 f"client_weighting={weighting}: has no effect, because {name} averages no networks",
             )
@@ -204,6 +212,11 @@ def test_settings_without_effect_are_warned_of_once(warned, settings, expected):
         {"bn": "personal", "model": "resnet8", "algorithm": "fedper"},
         {"client_weighting": "uniform"},
         {"client_weighting": "uniform", "algorithm": "fedpac"},
+        {"algorithm": "fedper", "model": "linear", "projection_dim": 5},
+        # Their clients send prototypes, or rows of heads.
+        {"algorithm": "fedproto", "model": "linear"},
+        {"algorithm": "fedpac", "model": "linear"},
+        {"algorithm": "local", "model": "linear"},
         {"algorithm": "local"},
         {"algorithm": "central"},
     ],

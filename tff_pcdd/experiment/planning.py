@@ -194,11 +194,18 @@ def advise_on_network(
     if advice := method.advice_on_width(spec.task.feature_dim):
         warn(advice)
     is_weighted = method.client_weighting != "published"
-    if not (personal_norms or is_weighted):
+    parameters, _ = backbone_size(config, spec.input_spec)
+    if parameters and not (personal_norms or is_weighted):
         return
     with spec.outline() as net:
         sends_weights = bool(net.shared.all or net.mirrored.all)
         keeps_norms = bool(net.mirrored.all)
+    shares = sends_weights or parameters or method.baseline
+    if not (shares or upload.upload_of(spec).sums):
+        warn(
+            f"{method.name}: clients share nothing, because model={config.model.backbone.name} has "
+            "no parameters, and train alone, as with algorithm=local; set projection_dim above 0"
+        )
     if personal_norms and not keeps_norms:
         reason = (
             "the network has no batch normalization"
