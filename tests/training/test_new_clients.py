@@ -13,6 +13,7 @@ from tests import support
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, assert_same_run, rows, stopped_in_round, summary
 from tff_pcdd import data, methods, models
+from tff_pcdd.errors import DataError
 from tff_pcdd.experiment import planning
 from tff_pcdd.export import ExportOptions, export_run
 from tff_pcdd.report import run_page
@@ -225,6 +226,17 @@ def test_refusals(compute):
     training = dataclasses.replace(settings.training, clients_per_round=4)
     with refuses("clients_per_round", "the federation has only 3 clients that train", 4):
         Simulation(dataclasses.replace(settings, training=training), with_new(), compute=compute)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedgela", "central"])
+def test_somebody_has_to_train(name, compute):
+    """Also where the others are there, but have test samples only."""
+    every = [dataclasses.replace(own, train=own.train[:0]) for own in clients()[:2]]
+    divided = federation(clients=every, new_clients=clients()[2:3])
+    with refuses("new_clients", "leaves no client with training samples; take fewer, or", 1):
+        Simulation(config(name), divided, compute=compute)
+    with pytest.raises(DataError, match="tiny: no client has training samples"):
+        Simulation(config(name), federation(clients=every), compute=compute)
 
 
 def test_a_given_federation_is_divided_by_the_settings(compute):

@@ -24,7 +24,7 @@ from etils import epy
 
 from tff_pcdd import data, federated, runtime, text
 from tff_pcdd.data import checks, new_clients
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.experiment import accuracy_columns, cohort_data
 from tff_pcdd.experiment.accuracy_columns import Groups
 from tff_pcdd.experiment.client_store import ClientStateStore, MemoryStore
@@ -74,7 +74,7 @@ class Simulation:
 
     Raises:
         SettingError: the settings cannot be used with the data.
-        DataError: the data cannot be read.
+        DataError: the data cannot be read, or no client has training samples.
     """
 
     def __init__(
@@ -99,6 +99,11 @@ class Simulation:
         self.federation = _with_new_clients(federation, config)
         num_clients = self.federation.num_clients
         empty = self.federation.clients_without_train
+        if empty == num_clients:
+            if new := len(self.federation.new_clients):
+                reason = "leaves no client with training samples; take fewer, or another seed "
+                raise SettingError("new_clients", new, f"{reason}(new_clients_seed)")
+            raise DataError(f"{federation.name}: no client has training samples")
         if empty and not checks.is_warned_before():
             have = "has" if empty == 1 else "have"
             _logger.warning("%d of %d clients %s no training samples", empty, num_clients, have)
