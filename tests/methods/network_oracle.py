@@ -264,8 +264,8 @@ class Scaffold(FedAvg):
         return lambda v: plain(v) + sum((tilt[n] * v[n]).sum() for n in self.averaged)
 
     def collect(self, cohort, found):
-        renewed = {}
-        for k in (k for k in cohort if LABELS[k]):
+        renewed, present = {}, [k for k, labels in enumerate(LABELS) if labels]
+        for k in {*cohort} & {*present}:
             renewed[k] = {
                 n: self.controls[k][n]
                 - self.control[n]
@@ -274,7 +274,7 @@ class Scaffold(FedAvg):
             }
         self.control = {
             n: self.control[n]
-            + sum(new[n] - self.controls[k][n] for k, new in renewed.items()) / len(LABELS)
+            + sum(new[n] - self.controls[k][n] for k, new in renewed.items()) / len(present)
             for n in self.averaged
         }
         for k, new in renewed.items():

@@ -113,8 +113,8 @@ def fednova(solver, weighting):
 
 
 def of_all(weights, weighting):
-    """A cohort's weights as shares of the federation; uniformly, an empty client is one of it."""
-    total = len(SIZES) if weighting is alike else sum(SIZES)
+    """A cohort's weights as shares of those of all clients."""
+    total = sum(weighting(EVERYBODY).values())
     return {k: weight / total for k, weight in weights.items()}
 
 

@@ -62,6 +62,14 @@ def test_weights_of_clients(name, weighting, weights):
     assert [float(result["weight"]) for result in results] == weights
 
 
+@pytest.mark.parametrize(("weighting", "total"), [("uniform", 4), ("samples", 12 + 9 + 1 + 6)])
+def test_means_over_all_clients_do_not_count_those_without_samples(weighting, total):
+    """As means over a cohort: else SCAFFOLD's corrections would not cancel out over clients."""
+    task = support.training_spec("scaffold").task
+    method = methods.create("scaffold", client_weighting=weighting)
+    assert float(method.total_weight(task)) == total
+
+
 @pytest.mark.integration
 def test_statistics_of_normalization_have_the_same_weights(simulation):
     changes = [local_result("fedavg", client)["update"] for client in (0, 1, 3)]

@@ -234,12 +234,10 @@ class Method(Component):
         return False
 
     def total_weight(self, task: TaskSpec) -> tf.Tensor:
-        """The weight of the whole federation, for means over all clients; float32 scalar.
-
-        With uniform weights it is the number of all clients, including those without samples.
-        """
-        counts = task.class_counts
-        return tf.constant(float(len(counts) if self.weighting == "uniform" else counts.sum()))
+        """The sum of the weights of all clients, for means over them; float32 scalar, from 1 on."""
+        samples = task.class_counts.sum(axis=1)
+        weights = samples > 0 if self.weighting == "uniform" else samples
+        return tf.constant(float(max(1, weights.sum())))
 
     def server_state(self, net: Network, task: TaskSpec) -> dict[str, Any]:
         """Tensors that the server keeps besides the weights; `net` has its initial values."""
