@@ -397,7 +397,48 @@ def test_images_in_folders_of_classes_in_tables_and_by_ids(own_images, ask, tmp_
     table.to_parquet(tmp_path / "a.parquet", index=False)
     (status, _, err), _ = ask(root, tmp_path / "a.parquet", "--path_column=image")
     assert status == 2 and err.endswith(
-        "a.parquet, row 3: is a TIFF image; convert it to JPEG or PNG\n"
+        "a.parquet, row 3: is a TIFF image; convert it to JPEG or PNG; --skip_broken_images leaves "
+        "such answers empty\n"
     )
     result, _ = ask(root, data_dir / "Lyon", "--label_folders")
     check(result, "predict", "cat holds images and no folders of classes; the layout is site")
+
+
+def test_broken_images_are_refused_or_have_no_answer(trained, ask, tmp_path):
+    """The other answers, and their accuracies, are those without the broken files."""
+    data_dir = make(tmp_path / "data", {site: {"cat": 6, "dog": 6} for site in ("Bern", "Lyon")})
+    root = trained("broken", "--dataset=folder", f"--data_dir={data_dir}")
+    _, whole = ask(root, data_dir, "--label_folders")
+    half, empty, page = (data_dir / whole[number]["id"] for number in (2, 13, 20))
+    half.write_bytes(half.read_bytes()[:60])
+    empty.write_bytes(b"")
+    page.write_bytes(b"<html>404</html>")
+    advice = "; --skip_broken_images leaves such answers empty"
+    for path, reason in ((half, "is broken"), (empty, "is empty"), (page, "is a web page")):
+        (status, _, err), _ = ask(root, path.parent)
+        assert status == 2 and f"{path}: " in err and reason in err and advice in err, err
+    for flags, labels in (((), False), (("--label_folders",), True)):
+        out, rows = ask(root, data_dir, "--skip_broken_images", *flags)
+        assert [row["id"] for row in rows] == [row["id"] for row in whole]
+        broken = [
+            row for row in rows if str(data_dir / row["id"]) in {str(half), str(empty), str(page)}
+        ]
+        given = {"id", "label"} if labels else {"id"}
+        assert all(not value for row in broken for name, value in row.items() if name not in given)
+        others = [row for row in rows if row["prediction"]]
+        assert len(broken) == 3 and len(others) == 21
+        expected = [row for row in whole if row["id"] in {other["id"] for other in others}]
+        for row, known in zip(others, expected, strict=True):
+            assert row["prediction"] == known["prediction"]
+            for name in ("probability_cat", "probability_dog"):
+                assert float(row[name]) == pytest.approx(float(known[name]), abs=1e-5)
+    assert out == [
+        f"accuracy {accuracy(others)}, 21 rows",
+        f"Bern: accuracy {accuracy(others[:11])}, 11 rows",
+        f"Lyon: accuracy {accuracy(others[11:])}, 10 rows",
+    ]
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    empty.rename(alone / "0.png")
+    (status, _, err), _ = ask(root, alone, "--skip_broken_images")
+    assert status == 2 and "no image can be read: " in err and "is empty" in err

@@ -163,7 +163,9 @@ class _Model:
     def __init__(self, directory: Path):
         self.directory = directory
 
-    def of_images(self, paths: Sequence[Path], shown: Sequence[str]) -> Iterator[Mapping]:
+    def of_images(
+        self, paths: Sequence[Path], shown: Sequence[str], *, skip_broken: bool = False
+    ) -> Iterator[Mapping]:
         label = np.array([b"cat"] * len(shown), object)
         yield {"label": label, "probabilities": np.full([len(shown), 2], 0.5)}
 

@@ -80,6 +80,14 @@ def define(flags: Flags) -> None:
         "The image file of a row, with columns in braces, such as {image_id}.jpg.",
         _DATA,
     )
+    flags.add(
+        bool,
+        "skip_broken_images",
+        False,
+        "Leave the answers to image files that cannot be read empty, and count such files, instead "
+        "of refusing the first.",
+        _DATA,
+    )
     flags.add(str, "text_column", None, "Column of texts, for a model of texts.", _DATA)
     flags.add(
         bool,
@@ -133,8 +141,9 @@ def main(flags: Flags) -> None:
         given = new_samples.of_leaf(data_dir, *inputs, model.class_names)
     ids, x, labels, sites, shown = given
     if isinstance(x, list):
-        batches = model.of_images(x, shown)
+        batches = model.of_images(x, shown, skip_broken=flags["skip_broken_images"])
     else:
+        flags.refuse_given(("skip_broken_images",), "needs image files")
         batches = model.of_arrays(x, str(data_dir)) if known is None else model.of_cells(x)
     if labels:
         rows.check_labels(str(data_dir), ids, labels, model.class_names)
@@ -143,7 +152,7 @@ def main(flags: Flags) -> None:
     stages.leave()
     for line in _accuracies(labels, sites, answered):
         print(line)
-    print(f"{text.plural(len(ids), 'answer')} in {output}")
+    print(f"{text.plural(sum(map(bool, answered['label'])), 'answer')} in {output}")
 
 
 def _read(flags: Flags, data_dir: Path, known: Sequence[Column] | None) -> NewSamples:
@@ -153,6 +162,8 @@ def _read(flags: Flags, data_dir: Path, known: Sequence[Column] | None) -> NewSa
         flags.refuse_given((*_INPUTS, "label_folders"), reason)
     elif new_samples.are_arrays(data_dir):
         return new_samples.of_arrays(data_dir)
+    if data_dir.is_dir():
+        stages.enter(f"looking for samples in {data_dir}")
     if flags["label_folders"]:
         flags.refuse_given((*_INPUTS, *_LABELS), "needs a table, and label_folders a folder")
         paths, labels, sites = rows.labelled_images(data_dir)
@@ -227,7 +238,8 @@ def _write(
                     parts[column] = _texts(answers[output])
                     answered.setdefault(output, []).extend(parts[column])
             for name, values in zip(named, answers["probabilities"].T.tolist(), strict=True):
-                parts[name] = [f"{probability:.6g}" for probability in values]
+                # NaN is that of an empty answer.
+                parts[name] = [f"{each:.6g}" if each == each else "" for each in values]
             if _OUTSIDE in answers:
                 parts[_OUTSIDE] = _texts(answers[_OUTSIDE])
             if not start:
@@ -257,10 +269,13 @@ def _cell(value: str) -> str:
 def _accuracies(
     labels: Sequence[str], sites: Sequence[str], answered: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
-    """The accuracies with their intervals, of all rows that have labels, and of each site."""
-    known = [row for row, label in enumerate(labels) if label]
+    """The accuracies with their intervals, of all rows that have labels, and of each site.
+
+    Rows without an answer do not count.
+    """
+    known = [row for row, label in enumerate(labels) if label and answered["label"][row]]
     by_site = tables.grouped((sites[row], row) for row in known) if sites else {}
-    groups = [("", known)] * bool(labels)
+    groups = [("", known)] * bool(known)
     groups += [
         (f"{text.name_of(site) if site else 'no site'}: ", by_site[site])
         for site in text.in_natural_order(by_site)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd import files
+from tff_pcdd import files, text
+from tff_pcdd.data.checks import warn
+from tff_pcdd.data.sources import _pillow
 from tff_pcdd.errors import DamagedFileError, DataError
 
 # What is said of the values that a model takes.
@@ -18,11 +21,12 @@ _VALUES = {"uint8": "whole numbers from 0 to 255 (uint8)", "object": "texts"}
 # Rows and images that are answered at a time.
 _ROWS, _IMAGES = 4096, 64
 
-# The most bytes of an image file.
-_MOST_BYTES = 2**30
+# The most bytes of an image file, and the most pixels that are looked at; models have a limit of
+# their own.
+_MOST_BYTES, _MOST_PIXELS = 2**30, 2**27
 
 # What surrounds the reasons of the model itself.
-_ASSERTION = re.compile(r"assertion failed: \[image_bytes: (.*)\]")
+_ASSERTION = re.compile(r"assertion failed: \[(image_bytes: )?(.*)\]")
 
 _OF_STORED, _OF_FILES = "serving_default", "serving_bytes"
 
@@ -87,12 +91,16 @@ class ServedModel:
             )
         return self.of_cells(x)
 
-    def of_images(self, paths: Sequence[Path], shown: Sequence[str]) -> Iterator[Answers]:
+    def of_images(
+        self, paths: Sequence[Path], shown: Sequence[str], *, skip_broken: bool = False
+    ) -> Iterator[Answers]:
         """The answers to image files, in batches.
 
         Args:
             paths: the files.
             shown: what each is called in messages.
+            skip_broken: whether the answer to a file that is not read is empty, without a label and
+                with probabilities of NaN, instead of an error; a warning counts such files.
 
         Raises:
             DataError: the model takes no image files, or one of them is not read; names it.
@@ -100,21 +108,51 @@ class ServedModel:
         if _OF_FILES not in self._model.signatures:
             raise DataError(f"{self._directory} takes {self.takes}, and no image files")
         signature = self._model.signatures[_OF_FILES]
+        broken: dict[str, str] = {}
         for start in range(0, len(paths), _IMAGES):
-            batch = paths[start : start + _IMAGES]
-            contents = [files.read_bytes(path, _MOST_BYTES) for path in batch]
+            contents = [files.read_bytes(path, _MOST_BYTES) for path in paths[start:][:_IMAGES]]
             try:
-                yield _arrays(signature(image_bytes=tf.constant(contents)))
-            except tf.errors.InvalidArgumentError as error:
-                names = shown[start : start + _IMAGES]
-                for name, content in zip(names, contents, strict=True):
-                    try:
-                        signature(image_bytes=tf.constant([content]))
-                    except tf.errors.InvalidArgumentError as own:
-                        reason = own.message.partition("\n\t [[")[0].rpartition("\n")[2]
-                        reason = _ASSERTION.sub(r"\1", reason).rstrip(".")
-                        raise DataError(f"{name}: {reason}") from error
-                raise
+                answers = [_arrays(signature(image_bytes=tf.constant(contents)))]
+            except tf.errors.InvalidArgumentError:
+                answers = []
+            # If a file is not read, each is asked about alone.
+            for row, content in enumerate([] if answers else contents, start):
+                try:
+                    answers.append(_arrays(signature(image_bytes=tf.constant([content]))))
+                except tf.errors.InvalidArgumentError as error:
+                    broken[shown[row]] = _reason(paths[row], error)
+                    if not skip_broken:
+                        advice = "skip_broken_images leaves such answers empty"
+                        raise DataError(f"{shown[row]}: {broken[shown[row]]}; {advice}") from error
+                    answers.append(_no_answer(signature.structured_outputs))
+            yield {name: np.concatenate([each[name] for each in answers]) for name in answers[0]}
+        if broken:
+            (first, *_), number = broken.items(), text.plural(len(broken), "image file")
+            named = ": ".join(first)
+            if len(broken) == len(paths):
+                raise DataError(f"no image can be read: {named}")
+            warn(f"no answer to {number}, which cannot be read: {text.listed([*broken], 5)}")
+
+
+def _reason(path: Path, error: tf.errors.OpError) -> str:
+    """Why a file is not read: what it is, or what is wrong with it."""
+    reason = error.message.partition("\n\t [[")[0].rpartition("\n")[2].rstrip(".")
+    stated = _ASSERTION.search(reason)
+    if stated and stated[1]:
+        return stated[2]
+    found = _pillow.look_at(os.fspath(path), _MOST_PIXELS, whole=True)
+    return found if isinstance(found, str) else stated[2] if stated else reason
+
+
+def _no_answer(outputs: Mapping[str, tf.TensorSpec]) -> Answers:
+    """An empty answer to one input."""
+    kinds = {tf.string: b"", tf.int32: -1, tf.int64: -1}
+    return {
+        name: np.full(
+            [1, *spec.shape[1:]], kinds.get(spec.dtype, np.nan), spec.dtype.as_numpy_dtype
+        )
+        for name, spec in outputs.items()
+    }
 
 
 def _arrays(answers: Mapping[str, tf.Tensor]) -> Answers:
