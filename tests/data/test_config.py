@@ -141,24 +141,32 @@ def test_descriptions(values, description):
 
 
 @pytest.mark.parametrize(
-    ("values", "description", "name"),
+    ("values", "description", "dataset", "name"),
     [
-        ({"new_clients": 2}, "digits, P10C2, 2 of them new", "digits, P10C2"),
+        (
+            {"new_clients": 2},
+            "digits, P10C2, 2 of them new",
+            "digits, 2 new clients",
+            "digits, P10C2",
+        ),
         (
             {"partition": "iid", "num_clients": 4, "new_clients": 1, "imbalance_factor": 50.0},
             "digits, IID, 4 clients, 1 of them new, imbalance factor 50",
+            "digits, 1 new client, imbalance factor 50",
             "digits, IID, 4 clients, imbalance factor 50",
         ),
         (
             {"dataset": "femnist", "partition": "natural", "data_dir": "x", "new_clients": 2},
             "femnist, 2 new clients",
+            "femnist, 2 new clients",
             "femnist, the clients of the data",
         ),
     ],
 )
-def test_headings_say_how_many_clients_are_new_and_keys_do_not(values, description, name):
+def test_headings_say_how_many_clients_are_new_and_keys_do_not(values, description, dataset, name):
     config = _config(**values)
     assert config.describe() == description
+    assert config.describe_dataset() == dataset
     assert config.identify() == name
 
 

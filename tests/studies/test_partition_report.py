@@ -44,6 +44,28 @@ def test_new_clients_are_named_and_not_counted(federation):
     assert f"2 new clients without a part in training, {names}." in report
 
 
+def test_new_clients_are_marked_in_the_table_and_the_picture(federation, tmp_path, monkeypatch):
+    new, figures = federation.clients[1:3], []
+    training = federation.clients[:1] + federation.clients[3:]
+    changed = dataclasses.replace(federation, clients=training, new_clients=new)
+    monkeypatch.setattr(partition.plots, "save", lambda figure, path: figures.append(figure))
+    partition.write(CONFIG, changed, tmp_path / "out")
+    with open(tmp_path / "out" / "partition.csv", newline="") as file:
+        header, *lines = csv.reader(file)
+    assert header == ["client", "new", *federation.class_names]
+    assert [line[:2] for line in lines] == [
+        *(["0", ""], ["3", ""], ["4", ""], ["1", "yes"], ["2", "yes"])
+    ]
+    y = federation.train.y
+    counts = [np.bincount(y[federation.clients[k].train], minlength=10) for k in (0, 3, 4, 1, 2)]
+    np.testing.assert_array_equal(np.array([line[2:] for line in lines], int), counts)
+    (figure,) = figures
+    axes = figure.axes[0]
+    shown = [label.get_text() for label in axes.get_yticklabels()]
+    assert shown == ["0", "3", "4", "1 (new)", "2 (new)"]
+    np.testing.assert_array_equal(axes.images[0].get_array().filled(0), counts)
+
+
 def test_summary(federation):
     counts = federation.class_counts()
     sizes = counts.sum(axis=1)

@@ -172,9 +172,9 @@ class DataConfig:
         )
 
     def describe_dataset(self) -> str:
-        """The data set and its long tail in a few words, without the partition."""
+        """The data set, new clients and long tail in a few words, without the partition."""
         name, _, tail = self.descriptions()
-        return ", ".join(filter(None, (name, tail)))
+        return ", ".join(filter(None, (name, self.describe_new_clients(""), tail)))
 
     def descriptions(self) -> tuple[str, str, str]:
         """Data set, partition and long tail in a few words each.

@@ -221,6 +221,11 @@ class Federation:
         """Names of these clients, in the same order."""
         return tuple(client.client_id for client in self.every_client)
 
+    @property
+    def every_title(self) -> tuple[str, ...]:
+        """What pictures call these clients: "(new)" follows the names of the new ones."""
+        return (*self.client_ids, *(f"{own.client_id} (new)" for own in self.new_clients))
+
     def with_new_clients(self, count: int, seed: int = 0) -> Federation:
         """The same clients, some of which take no part in training.
 
@@ -267,6 +272,10 @@ class Federation:
     def class_counts(self) -> np.ndarray:
         """Training samples of each client and class: read-only int64 [clients, classes]."""
         return self._class_counts
+
+    def every_class_counts(self) -> np.ndarray:
+        """The same for every client, the new ones last: int64 [every client, classes]."""
+        return self._count(self.train.y, [client.train for client in self.every_client])
 
     def test_class_counts(self) -> np.ndarray:
         """Local test samples of each client and class: read-only int64 [clients, classes]."""

@@ -82,8 +82,11 @@ class Matrix:
 
 
 def who_holds_what(held: RunClients) -> Grid:
-    """Training samples by client and class."""
+    """Training samples by client and class; the clients that take no part in training come last."""
     counts, names = held.counts, [text.name_of(client.name) for client in held.clients]
+    if held.new is not None:
+        counts = np.concatenate([counts, held.new.counts])
+        names += [f"{text.name_of(client.name)} (new)" for client in held.new.clients]
     note = ""
     if len(names) > _MAX_ROWS and not _fits(counts):
         every = -(-len(names) // _MAX_ROWS)

@@ -32,15 +32,12 @@ def run(shown: Run) -> str | None:
 
 def federation(shown: Federation) -> str:
     """The grid of who holds what."""
-    counts = shown.class_counts()
-    sizes = zip(counts.sum(axis=1), shown.test_class_counts().sum(axis=1), strict=True)
     clients = [
-        ClientResult(str(name), int(train), int(test), {})
-        for name, (train, test) in zip(shown.client_ids, sizes, strict=True)
+        ClientResult(name, len(own.train), len(own.test), {})
+        for name, own in zip(shown.every_title, shown.every_client, strict=True)
     ]
-    grid = matrices.who_holds_what(
-        RunClients(clients, [text.name_of(name) for name in shown.class_names], counts)
-    )
+    classes = [text.name_of(name) for name in shown.class_names]
+    grid = matrices.who_holds_what(RunClients(clients, classes, shown.every_class_counts()))
     height = grid.picture_height or _ROW * len(grid.rows)
     return _frame(repr(shown), {"holdings": grid}, min(_RUN, _ABOVE + height))
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tff_pcdd import data, files, tables, text
 from tff_pcdd.training import plots
+from tff_pcdd.training.clients_table import NEW
 
 # Tables list up to this number of classes and of clients one by one, and of a client's classes.
 _MAX_CLASSES, _MAX_CLIENTS, _MAX_HELD = 100, 20, 4
@@ -35,15 +36,18 @@ def write(
     check_directory(directory)
     files.make_directory(directory)
     files.remove_leftovers(directory)
-    counts = federation.class_counts()
+    counts = federation.every_class_counts()
     rows = io.StringIO()
     writer = csv.writer(rows, lineterminator="\n")
-    writer.writerow(["client", *map(tables.inert, federation.class_names)])
-    for client_id, row in zip(federation.client_ids, counts.tolist(), strict=True):
-        writer.writerow([tables.inert(client_id), *row])
+    # As in clients.csv, there is no such column without new clients.
+    is_new = [NEW] * bool(federation.new_clients)
+    writer.writerow(["client", *is_new, *map(tables.inert, federation.class_names)])
+    for k, (client_id, row) in enumerate(zip(federation.every_id, counts.tolist(), strict=True)):
+        mark = ["yes" if k >= federation.num_clients else ""] * len(is_new)
+        writer.writerow([tables.inert(client_id), *mark, *row])
     files.write_text(directory / "partition.csv", rows.getvalue())
     setting = config.describe()
-    figure, _ = plots.class_counts(counts, federation.class_names, setting, federation.client_ids)
+    figure, _ = plots.class_counts(counts, federation.class_names, setting, federation.every_title)
     plots.save(figure, directory / "clients.png")
     report = summarize(setting, federation)
     files.write_text(directory / "partition.md", report)

@@ -212,10 +212,10 @@ class Pictures(Callback):
         folder, config, federation = run.directory / PLOTS, run.config, run.simulation.federation
         plots.save(run.plot(), folder / "accuracy.png")
         figure, _ = plots.class_counts(
-            federation.class_counts(),
+            federation.every_class_counts(),
             federation.class_names,
             config.data.describe(),
-            federation.client_ids,
+            federation.every_title,
         )
         plots.save(figure, folder / "clients.png")
         if run.diagnostics is not None:
