@@ -88,6 +88,13 @@ def test_new_clients_have_the_same_order_whichever_method_is_first():
     ]
 
 
+def test_metrics_at_new_clients_have_the_headings_of_both():
+    found = measures.of("macro_f1_new_clients_pa_before")
+    assert (found.heading, found.group) == ("macro_f1, PA before, new clients", measures.METRIC)
+    keys = [f"balanced_new_clients_{name}_final" for name in ("ga", "pa_before", "pa")]
+    assert measures.tabled(keys)[len(measures.TABLE) :] == [keys[0], keys[2]]
+
+
 def test_rounds_may_be_chosen_by_held_out_samples_only():
     assert measures.best_rounds() == {
         "va": "best_round",

@@ -144,7 +144,7 @@ _BY_NAME = {measure.name: measure for measure in _DECLARED}
 
 _PART = re.compile(rf"(ga|ga_\w+|pa|pa_before)_({'|'.join(PARTS)})")
 _HEAD = re.compile(r"ga_(\w+)")
-_METRIC = re.compile(r"(\w+)_(ga|pa|pa_before)")
+_METRIC = re.compile(r"(\w+?)_((?:new_clients_)?(?:ga|pa|pa_before))")
 # What is easily overlooked in a metric.
 _NOTES = {
     "macro_f1": "; a single answer of a class without test samples there adds a class with F1 = 0"
@@ -197,8 +197,8 @@ def of(name: str) -> Measure:
 
     Args:
         name: the column of metrics.csv. `ga_HEAD` is a further head of the global model; `ga_many`,
-            `pa_few` and the like are groups of classes; `METRIC_ga`, `METRIC_pa` and
-            `METRIC_pa_before` are metrics.
+            `pa_few` and the like are groups of classes; `METRIC_ga`, `METRIC_pa`,
+            `METRIC_pa_before`, `METRIC_new_clients_ga` and the like are metrics.
 
     Example:
         >>> of("ga_ssec_few").heading, of("pa_many").heading, of("balanced_ga").heading

@@ -14,13 +14,16 @@ from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, assert_same_run, rows, stopped_in_round, summary
 from tff_pcdd import data, methods, models
 from tff_pcdd.errors import DataError
+from tff_pcdd.evaluation import metrics
 from tff_pcdd.experiment import planning
+from tff_pcdd.experiment.history import History
 from tff_pcdd.export import ExportOptions, export_run
 from tff_pcdd.report import run_page
 from tff_pcdd.results import by_client
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies import compare
 from tff_pcdd.training import (
+    EvaluationConfig,
     ExperimentConfig,
     Simulation,
     evaluate_run,
@@ -184,6 +187,35 @@ def test_accuracies_are_means_over_them(compute):
     assert [row["train_samples"] for row in rows] == [len(LABELS[k][0]) for k in (*OLD, *NEW)]
 
 
+def test_metrics_are_means_over_them(compute):
+    chosen = (metrics.create("balanced"), metrics.create("macro_f1"))
+    settings = config("fedavg", evaluation=EvaluationConfig(metrics=chosen))
+    simulation, measured = after_two_rounds(settings, with_new(), compute)
+    test, expected = samples(0), {}
+    for k in NEW:
+        own = test.take(clients()[k].test)
+        before = simulation.keras_model("abcde"[k], local_epochs=False)(own.x)["class_id"]
+        for column, found in (
+            ("ga", simulation.predict(own.x)),
+            ("pa_before", np.asarray(before)),
+            ("pa", simulation.predict(own.x, "abcde"[k])),
+        ):
+            recalls = [np.mean(found[own.y == label] == label) for label in {*own.y}]
+            expected.setdefault(f"balanced_new_clients_{column}", []).append(np.mean(recalls))
+            f1 = [
+                2
+                * np.sum((found == label) & (own.y == label))
+                / (np.sum(found == label) + np.sum(own.y == label))
+                for label in {*own.y, *found}
+            ]
+            expected.setdefault(f"macro_f1_new_clients_{column}", []).append(np.mean(f1))
+    for name, shares in expected.items():
+        assert measured[-1][name] == pytest.approx(100 * np.mean(shares)), name
+    columns = History.of(simulation).columns
+    assert {*expected} <= {*columns} and {*measured[-1]} <= {*columns}
+    assert len({*columns}) == len(columns)
+
+
 def test_before_alone_is_measured_there_too(compute):
     simulation = Simulation(config("fedper"), with_new(), compute=compute)
     simulation.next_round()
@@ -323,6 +355,14 @@ def test_the_page_of_a_run_shows_them_apart(finished):
     new = [row["client"] for row in table_of(finished) if row["new"]]
     assert sorted(row.name for row in content["new_clients"].rows) == sorted(new)
     assert not {row.name for row in content["clients"].rows} & {*new}
+    holdings = [
+        (name.removesuffix(" (new)"), [str(cell.number) for cell in cells], name.endswith(" (new)"))
+        for name, cells in content["holdings"].rows
+    ]
+    assert holdings == [
+        (row["client"], [row[f"train_{label}"] for label in range(10)], bool(row["new"]))
+        for row in table_of(finished)
+    ]
     assert len(content["clients"].rows) == 3
     measured = {heading: cell for heading, cell, _ in content["measured"]}
     value = summary(finished)["new_clients_pa_final"]

@@ -417,6 +417,19 @@ def test_metrics_with_the_names_of_other_columns_are_refused(name):
         planning.check(own_method(name))
 
 
+@pytest.mark.parametrize("name", ["new_clients", "mine_new_clients", "ga", "ga_mine", "diag_x"])
+def test_metrics_whose_columns_would_be_taken_for_others_are_refused(name):
+    @dataclasses.dataclass(frozen=True)
+    class Own(metrics.Metric):
+        def measure(self, correct, total):
+            return 0.0
+
+    Own.name = name
+    evaluation = dataclasses.replace(config().evaluation, metrics=(Own(),))
+    with refuses("metrics", f"its column '{name}_ga' would be taken for "):
+        planning.check(dataclasses.replace(config(), evaluation=evaluation))
+
+
 def test_names_of_metrics_are_different():
     with refuses("algorithm", "its metric_names contain 'mine' twice"):
         planning.check(own_method("mine", "mine"))

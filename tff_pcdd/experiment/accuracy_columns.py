@@ -23,10 +23,13 @@ _DETAILED_COLUMNS = {"after": "pa", "before": "pa_before"}
 # Accuracies of the global model on all samples that clients held out: of all samples, and the mean
 # over their classes.
 GLOBAL_VALIDATION = ("va", "va_balanced")
-# Columns for the test samples of clients that take no part in training: the accuracy of the global
-# model, and those for the counts of a personal evaluation.
-_NEW_GLOBAL = "new_clients_ga"
-_NEW_COLUMNS = {"before": "new_clients_pa_before", "after": "new_clients_pa"}
+# Columns for the counts on the test samples of clients that take no part in training: of the global
+# model, and of a personal evaluation.
+_NEW_COLUMNS = {
+    "global": "new_clients_ga",
+    "before": "new_clients_pa_before",
+    "after": "new_clients_pa",
+}
 # Columns for the counts on the samples that clients held out.
 _VALIDATION_COLUMNS = {"validation_after": "va_personal", "validation_before": "va_personal_before"}
 
@@ -118,10 +121,7 @@ def personal_accuracies(
         if groups.clients:
             by_group = evaluation.personal_group_accuracy(counts[key], total, groups.clients)
             results.update({f"{column}_{name}": value for name, value in by_group.items()})
-        for metric in metrics:
-            of_clients = zip(counts[key], total, counts[f"{key}_answers"], strict=True)
-            values = [_measured(metric, *of_client) for of_client in of_clients]
-            results[f"{metric.name}_{column}"] = _mean(values)
+        results.update(_means(metrics, counts, key, column))
     if "validation_total" in counts:
         for key, column in _VALIDATION_COLUMNS.items():
             if key in counts:
@@ -130,19 +130,34 @@ def personal_accuracies(
     return results
 
 
-def at_new_clients(counts: Mapping[str, np.ndarray]) -> dict[str, float]:
+def at_new_clients(
+    counts: Mapping[str, np.ndarray], metrics: Sequence[Metric] = ()
+) -> dict[str, float]:
     """Mean accuracies at clients that take no part in training, in percent.
 
     Args:
         counts: `total`, their test samples by client and class, and of these those that a model
             classifies correctly: `global`, the global model; `before` and `after`, the personal
-            models. Of what was not counted there are no accuracies. Empty without such clients.
+            models; and `global_answers` and so on, the test samples by the class that it predicts.
+            Of what was not counted there are no accuracies. Empty without such clients.
+        metrics: further metrics, reported as means over these clients.
     """
-    named = {"global": _NEW_GLOBAL, **_NEW_COLUMNS}
+    results = {}
+    for key, column in _NEW_COLUMNS.items():
+        if key in counts:
+            results[column] = evaluation.personal_accuracy(counts[key], counts["total"])
+            results.update(_means(metrics, counts, key, column))
+    return results
+
+
+def _means(
+    metrics: Sequence[Metric], counts: Mapping[str, np.ndarray], key: str, column: str
+) -> dict[str, float]:
+    """The means over clients of metrics of one kind of count, by their columns."""
+    of_clients = [*zip(counts[key], counts["total"], counts[f"{key}_answers"], strict=True)]
     return {
-        column: evaluation.personal_accuracy(counts[key], counts["total"])
-        for key, column in named.items()
-        if key in counts
+        f"{metric.name}_{column}": _mean([_measured(metric, *own) for own in of_clients])
+        for metric in metrics
     }
 
 
@@ -157,21 +172,28 @@ def columns(
 ) -> list[str]:
     """The names of all accuracies that an experiment can report, in the order of metrics.csv."""
     of_heads = [_head_column(head) for head in heads]
+    of_new = [
+        column
+        for key, column in _NEW_COLUMNS.items()
+        if new_clients and (has_global_model or key != "global")
+    ]
     return [
         *of_heads,
         *PERSONAL_COLUMNS.values(),
         *((*GLOBAL_VALIDATION, *_VALIDATION_COLUMNS.values()) if validation else ()),
-        *([_NEW_GLOBAL] if new_clients and has_global_model else ()),
-        *(_NEW_COLUMNS.values() if new_clients else ()),
+        *of_new,
         *(f"{head}_{group}" for head in of_heads for group in groups.federation),
         *(f"{pa}_{group}" for pa in _DETAILED_COLUMNS.values() for group in groups.federation),
-        *metric_columns(metrics),
+        *metric_columns(metrics, ("ga", *_DETAILED_COLUMNS.values(), *of_new)),
     ]
 
 
-def metric_columns(metrics: Sequence[Metric]) -> list[str]:
-    """The columns of metrics, of the global and of the personal models."""
-    return [f"{m.name}_{a}" for m in metrics for a in ("ga", *_DETAILED_COLUMNS.values())]
+def metric_columns(
+    metrics: Sequence[Metric],
+    accuracies: Sequence[str] = ("ga", *_DETAILED_COLUMNS.values(), *_NEW_COLUMNS.values()),
+) -> list[str]:
+    """The columns that metrics may have, of the models whose accuracies are named."""
+    return [f"{metric.name}_{accuracy}" for metric in metrics for accuracy in accuracies]
 
 
 def _head_column(head: str) -> str:

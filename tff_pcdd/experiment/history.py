@@ -25,7 +25,12 @@ Row = dict[str, Any]
 
 
 def check_metric_names(method: Method, metrics: Sequence[Metric]) -> None:
-    """Refuses a method whose own metrics have the names of other columns."""
+    """Refuses metrics, and methods whose own metrics, have the names of other columns."""
+    for metric in metrics:
+        (column, *_) = accuracy_columns.metric_columns([metric])
+        if (read_as := measures.heading(column)) != f"{metric.name}, {measures.heading('ga')}":
+            reason = f"its column {column!r} would be taken for {read_as!r}; rename the metric"
+            raise SettingError("metrics", metric.name, reason)
     names, others = method.metric_names, accuracy_columns.metric_columns(metrics)
     if isinstance(names, str):
         reason = f"its metric_names must be a tuple, such as `metric_names = ({names!r},)`"

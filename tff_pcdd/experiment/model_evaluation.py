@@ -71,13 +71,14 @@ class ModelEvaluation:
             results |= accuracy_columns.held_out_accuracies(total, np.asarray(heads["head"]))
         if self._globally is not None and (new := simulation.federation.new_clients):
             test = simulation.federation.test
-            of_clients = [(test.y[own.test], self._globally[own.test]) for own in new]
-            width = simulation.federation.num_classes
-            total, correct = (
-                np.stack([np.bincount(labels, minlength=width) for labels in each])
-                for each in zip(*((y, y[y == found]) for y, found in of_clients), strict=True)
-            )
-            results |= accuracy_columns.at_new_clients({"total": total, "global": correct})
+            width, counts = simulation.federation.num_classes, []
+            for own in new:
+                y, found = test.y[own.test], self._globally[own.test]
+                kinds = {"total": y, "global": y[y == found], "global_answers": found[found >= 0]}
+                counts.append(
+                    {kind: np.bincount(labels, minlength=width) for kind, labels in kinds.items()}
+                )
+            results |= accuracy_columns.at_new_clients(_stacked(_by_name(counts)), metrics)
         return results
 
     def personal_counts(self) -> dict[str, np.ndarray]:

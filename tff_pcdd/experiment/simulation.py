@@ -361,7 +361,7 @@ class Simulation:
         metrics = self.config.evaluation.metrics
         return {
             **accuracy_columns.personal_accuracies(counts, self.groups, metrics),
-            **accuracy_columns.at_new_clients(new),
+            **accuracy_columns.at_new_clients(new, metrics),
         }
 
     def personal_counts(self) -> dict[str, np.ndarray]:
