@@ -67,6 +67,30 @@ def test_images_and_arrays(tmp_path):
     assert [*read_files.listing(source_of("npz", one))] == ["0.npz"]
 
 
+@pytest.mark.parametrize("pattern", [None, "{image}"])
+def test_images_that_a_table_lists(pattern, tmp_path):
+    """Images that no row names do not count, and those that are missing only as missing."""
+    names = ["a 1.png", "b/ü.png", "b/3.png"]
+    (tmp_path / "b").mkdir()
+    for name in (*names, "other.png"):
+        (tmp_path / name).write_bytes(b"1234")
+    rows = "".join(f"{name},cat,Oslo\n" for name in names)
+    (tmp_path / "list.csv").write_text(f"image,label,site\n{rows},dog,Oslo\n", encoding="utf-8")
+    options = {"path_pattern": pattern} if pattern else {"path_column": "image"}
+    source = source_of("table", tmp_path / "list.csv", missing="drop", **options)
+    recorded = read_files.record(read_files.listing(source))
+    assert sorted(json.loads(recorded)["files"]) == sorted(["list.csv", *names])
+    assert read_files.changes(recorded, read_files.listing(source)) == ""
+    (tmp_path / "other.png").write_bytes(b"123")
+    (tmp_path / "b" / "3.png").write_bytes(b"1235")
+    later(tmp_path / "b" / "3.png")
+    assert read_files.changes(recorded, read_files.listing(source)) == "changed: b/3.png"
+    # Records of earlier versions have the table alone.
+    first = dict([*read_files.listing(source).items()][:1])
+    assert [*first] == ["list.csv"]
+    assert read_files.changes(read_files.record(first), read_files.listing(source)) == ""
+
+
 def test_leaf_s_files(tmp_path):
     for part in ("train", "test"):
         (tmp_path / "data" / part).mkdir(parents=True)

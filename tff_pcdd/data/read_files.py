@@ -6,6 +6,7 @@ so copied files are the same.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -29,29 +30,41 @@ _SHOWN = 3
 
 
 class ReadFile(NamedTuple):
-    """A file as it was when it was listed: its size in bytes, and its time of change in ns."""
+    """A file as it was when it was listed: its size in bytes, and its time of change in ns.
+
+    `is_named` if another file names it, as a table names images; earlier versions listed none.
+    """
 
     path: str
     size: int
     time: int
+    is_named: bool = False
 
 
 def listing(source: DataSource) -> dict[str, ReadFile]:
-    """The files of a data set, of which nothing is read, by their names below `data_dir`.
+    """The files of a data set, by their names below `data_dir` or, if it is a file, its folder.
 
-    It is empty if they are not known.
+    Nothing is read but the files that name others. It is empty if the files are not known.
     """
     root = os.fspath(getattr(source, "path", ""))
-    found = {}
+    root = root if os.path.isdir(root) else os.path.dirname(root)
+    found: dict[str, ReadFile] = {}
     try:
         for each in source.read_files():
-            path = str(each)
-            status = os.stat(path)
-            name = path.removeprefix(root).lstrip(os.sep) or os.path.basename(path)
-            found[name] = ReadFile(path, status.st_size, status.st_mtime_ns)
+            found |= _noticed(str(each), root)
     except (OSError, ValueError, DataError):
         return {}
+    with contextlib.suppress(OSError, ValueError, DataError):
+        for each in source.listed_files():
+            with contextlib.suppress(FileNotFoundError):
+                found |= _noticed(str(each), root, is_named=True)
     return found
+
+
+def _noticed(path: str, root: str, *, is_named: bool = False) -> dict[str, ReadFile]:
+    status = os.stat(path)
+    name = path.removeprefix(root).lstrip(os.sep) or os.path.basename(path)
+    return {name: ReadFile(path, status.st_size, status.st_mtime_ns, is_named)}
 
 
 def record(found: Mapping[str, ReadFile]) -> str:
@@ -67,7 +80,8 @@ def record(found: Mapping[str, ReadFile]) -> str:
         group: [_noted(own, "size"), _noted(own, "time"), _contents(own) if reads else ""]
         for group, own in _grouped(found, level).items()
     }
-    return json.dumps({"level": level, "files": entries})
+    named = any(file.is_named for file in found.values())
+    return json.dumps({"level": level, "files": entries, **({"named": True} if named else {})})
 
 
 def changes(recorded: str, found: Mapping[str, ReadFile]) -> str:
@@ -77,9 +91,11 @@ def changes(recorded: str, found: Mapping[str, ReadFile]) -> str:
         recorded: what `record` has returned, or a text of unknown origin.
         found: the files now, as from `listing`.
     """
-    level, before = _parsed(recorded)
+    level, before, named = _parsed(recorded)
     if not before or not found:
         return ""
+    if not named:
+        found = {name: file for name, file in found.items() if not file.is_named}
     now = _grouped(found, level)
     kinds = {
         "new": now.keys() - before.keys(),
@@ -95,17 +111,20 @@ def changes(recorded: str, found: Mapping[str, ReadFile]) -> str:
     )
 
 
-def _parsed(recorded: str) -> tuple[int | None, dict[str, list[str]]]:
-    """The level and the entries of a record; without entries if it is none."""
+def _parsed(recorded: str) -> tuple[int | None, dict[str, list[str]], bool]:
+    """The level and the entries of a record; without entries if it is none.
+
+    Third, whether it has files that others name.
+    """
     try:
         values: Any = json.loads(recorded or "{}")
         level, entries = values["level"], values["files"]
         known = {str(name): [str(part) for part in parts] for name, parts in entries.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None, {}
+        return None, {}, False
     if level not in _LEVELS or any(len(parts) != 3 for parts in known.values()):
-        return None, {}
-    return level, known
+        return None, {}, False
+    return level, known, bool(values.get("named"))
 
 
 def _differs(before: list[str], now: Mapping[str, ReadFile]) -> bool:

@@ -111,6 +111,14 @@ class DataSource(Component):
         """
         return ()
 
+    def listed_files(self) -> Iterable[str | os.PathLike]:
+        """Further files that those of `read_files` name; they may be missing.
+
+        Raises:
+            OSError, DataError: a file that names some cannot be read.
+        """
+        return ()
+
     def holds(self, path: pathlib.Path) -> bool:
         """Whether files in this place would be taken for data; by default nowhere."""
         del path

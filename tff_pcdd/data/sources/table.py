@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd.data import encoding
-from tff_pcdd.data.checks import warn
+from tff_pcdd.data.checks import warn, warned_before
 from tff_pcdd.data.input_spec import IMAGE_FILE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._arrays import known_classes, vector_spec
@@ -42,6 +42,7 @@ from tff_pcdd.data.sources._names import (
     separated,
 )
 from tff_pcdd.data.sources._own import MANY_CLASSES, OwnSamples, check_parts, part_of
+from tff_pcdd.data.sources._table_files import PARQUET
 from tff_pcdd.data.sources._table_folder import check_tables, read_tables, table_files
 from tff_pcdd.data.sources._table_images import listed_paths, stored_images, values_of_images
 from tff_pcdd.data.sources._tasks import refuse_boxes, refuse_several
@@ -190,12 +191,27 @@ class Table(OwnImages, MissingValues):
     def read_files(self) -> Iterable[pathlib.Path]:
         return table_files(self.path)
 
+    def listed_files(self) -> Iterable[pathlib.Path]:
+        files = table_files(self.path)
+        # Parquet files may hold the images.
+        if self.feature_columns is not None or any(path.suffix == PARQUET for path in files):
+            return ()
+        with warned_before():
+            columns, *_ = self._complete(self._read().with_markers(self.markers()))
+            names = listed_paths(columns, self.path_column, self.path_pattern, self._folder())
+        return [self._folder() / name for name in names]
+
     def load(self, request: LoadRequest) -> PooledData:
         self.check()
-        folder = self.path if self.path.is_dir() else self.path.parent
+        return self.pool_columns(self._read(), self._folder(), request)
+
+    def _read(self) -> Columns:
         site_column = self.site_column if self.has_users else None
-        columns = read_tables(self.path, site_column, self.split_column)
-        return self.pool_columns(columns, folder, request)
+        return read_tables(self.path, site_column, self.split_column)
+
+    def _folder(self) -> pathlib.Path:
+        """The folder to which the paths of images are relative."""
+        return self.path if self.path.is_dir() else self.path.parent
 
     def pool_columns(
         self, columns: Columns, folder: pathlib.Path, request: LoadRequest
