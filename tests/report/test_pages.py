@@ -168,9 +168,9 @@ def test_groups_heads_metrics_and_columns_of_ones_own_are_shown(tmp_path):
     make_run(tmp_path, rounds=6)
     page_of_few = page(run_dir=tmp_path)
     assert "Further results" not in page_of_few.texts
-    add_columns(
-        tmp_path, ga_many=61.0, ga_few=1.0, pa_few=3.0, ga_ssec=33.0, worst_class_ga=7.0, energy=2.5
-    )
+    columns = {"ga_many": 61.0, "ga_few": 1.0, "pa_few": 3.0, "ga_ssec": 33.0, "energy": 2.5}
+    columns |= {"worst_class_ga": 7.0, "worst_class_new_clients_ga": 8.0}
+    add_columns(tmp_path, **columns)
     tree = page(run_dir=tmp_path)
     # Five rounds after the first one.
     for heading, value in {
@@ -178,6 +178,7 @@ def test_groups_heads_metrics_and_columns_of_ones_own_are_shown(tmp_path):
         "GA, few": "6.0 %",
         "GA with head ssec": "38.0 %",
         "worst_class, GA": "12.0 %",
+        "worst_class, GA, new clients": "13.0 %",
         "energy": "7.5",
     }.items():
         # In a table below the main accuracies and the curves.
@@ -198,9 +199,9 @@ def test_groups_heads_metrics_and_columns_of_ones_own_are_shown(tmp_path):
     ]
     assert "GA, few: 1 % in round 1, 6 % in round 6" in charts[2]
     # GA is black in the first chart.
-    heads = {
-        line.name: line.color for line in run_page.content(Directory(tmp_path))["curves"][4].lines
-    }
+    curves = run_page.content(Directory(tmp_path))["curves"]
+    assert [line.name for line in curves[5].lines] == ["worst_class, GA"]
+    heads = {line.name: line.color for line in curves[4].lines}
     assert heads["GA"] == "#000000"
     assert heads["GA with head ssec"] != "#000000"
 

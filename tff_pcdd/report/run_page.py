@@ -213,7 +213,12 @@ def _curves(history: History, held: RunClients | None) -> list[charts.Chart]:
         charts.Line("mean over clients", history.points("train_loss"), style=colors.numbered(0))
     ]
     further = [measures.of(name) for name in history.columns]
-    metrics = [measure for measure in further if measure.group == measures.METRIC]
+    # Like accuracies at new clients, metrics there are in the table of results only.
+    metrics = [
+        measure
+        for measure in further
+        if measure.group == measures.METRIC and "_new_clients_" not in measure.name
+    ]
     heads = _heads(history.columns)
     # Title, columns, and whether they are in percent.
     more: list[tuple[str, list[str], bool]] = [
