@@ -44,6 +44,17 @@ class Component:
         return ""
 
 
+def is_built_in(definition: Any) -> bool:
+    """Whether a class or a function is defined in this package, and not in a module of the user.
+
+    Example:
+        >>> is_built_in(Component), is_built_in(dataclasses.field)
+        (True, False)
+    """
+    # A function that a program makes from text has no module.
+    return (definition.__module__ or "").startswith("tff_pcdd.")
+
+
 C = TypeVar("C", bound=Component)
 
 

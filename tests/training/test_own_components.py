@@ -233,6 +233,17 @@ def test_a_result_of_the_wrong_kind_names_the_hook(hook, result, reason, federat
         Simulation(config, federation)
 
 
+def test_a_hook_that_is_taken_back_from_the_package_is_not_overridden():
+    parent = type(methods.create("fedrod"))
+
+    class Back(parent):
+        name = "back"
+        personal_logits = methods.Method.personal_logits
+
+    assert parent.overrides("personal_logits")
+    assert not Back.overrides("personal_logits")
+
+
 def test_metric_names_are_a_tuple():
     class Named(methods.Method):
         name = "named"

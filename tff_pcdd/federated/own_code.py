@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from tff_pcdd.errors import SettingError
+from tff_pcdd.registry import is_built_in
 
 
 def own_modules(method: Any) -> list[str]:
     """The names of the modules from elsewhere that define a method, or a part of it."""
     bases = [base for part in method.code for base in type(part).__mro__ if base is not object]
-    return [cls.__module__ for cls in bases if not cls.__module__.startswith("tff_pcdd.")]
+    return [cls.__module__ for cls in bases if not is_built_in(cls)]
 
 
 @contextlib.contextmanager

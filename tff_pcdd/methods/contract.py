@@ -59,7 +59,7 @@ from etils import epy
 
 from tff_pcdd.methods.network import Network, Placement, cross_entropy, linear_head, read
 from tff_pcdd.methods.records import Batch, Client, Phase, TaskSpec, Upload
-from tff_pcdd.registry import Component, Registry
+from tff_pcdd.registry import Component, Registry, is_built_in
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -125,11 +125,12 @@ class Method(Component):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        if not cls.__module__.startswith("tff_pcdd."):
-            for name in vars(cls).keys() & vars(Method).keys():
-                kind = getattr(vars(Method)[name], "__annotations__", {}).get("return")
-                if kind is not None and inspect.isfunction(hook := vars(cls)[name]):
-                    setattr(cls, name, _checked(name, hook, kind))
+        for name in vars(cls).keys() & vars(Method).keys():
+            hook, default = vars(cls)[name], vars(Method)[name]
+            # A hook that a class takes back from the package stays the same, for `overrides`.
+            if inspect.isfunction(hook) and not is_built_in(hook):
+                kind = getattr(default, "__annotations__", {}).get("return")
+                setattr(cls, name, _checked(name, hook, kind or ""))
 
     @classmethod
     def prefix(cls) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tff_pcdd import methods
+from tff_pcdd.registry import is_built_in
 from tff_pcdd.tables import BASELINE
 
 BLACK = "#000000"
@@ -87,7 +88,7 @@ def _number(name: str) -> int:
     """The number of the style of a method other than FedAvg."""
     known = methods.registry.classes()
     # Methods of users come last, so that they change the style of no other.
-    order = sorted(known, key=lambda each: not known[each].__module__.startswith("tff_pcdd."))
+    order = sorted(known, key=lambda each: not is_built_in(known[each]))
     order = [*_FIRST, *(each for each in order if each not in (*_FIRST, BASELINE))]
     return order.index(name) if name in order else len(_FIRST) + zlib.crc32(name.encode()) % 40
 
