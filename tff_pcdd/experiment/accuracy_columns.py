@@ -154,13 +154,11 @@ def _means(
     metrics: Sequence[Metric], counts: Mapping[str, np.ndarray], key: str, column: str
 ) -> dict[str, float]:
     """The means over clients of metrics of one kind of count, by their columns."""
-    if not metrics:
-        return {}
-    of_clients = [*zip(counts[key], counts["total"], counts[f"{key}_answers"], strict=True)]
-    return {
-        f"{metric.name}_{column}": _mean([_measured(metric, *own) for own in of_clients])
-        for metric in metrics
-    }
+    found = {}
+    for metric in metrics:
+        of_clients = zip(counts[key], counts["total"], counts[f"{key}_answers"], strict=True)
+        found[f"{metric.name}_{column}"] = _mean([_measured(metric, *own) for own in of_clients])
+    return found
 
 
 def columns(
