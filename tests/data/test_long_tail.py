@@ -93,6 +93,13 @@ def test_groups_of_nothing_are_all_few():
         (lambda: data.long_tail_counts(100, 0.01, 10), "imbalance_factor", "at least 1"),
         (lambda: data.long_tail_counts(100, float("nan"), 10), "imbalance_factor", "finite"),
         (lambda: data.long_tail_counts(50, 100, 10), "imbalance_factor", "without .* at most 50"),
+        (lambda: data.long_tail_counts(1, 2, 3), "imbalance_factor", "with 1 sample in the first"),
+        (
+            lambda: data.long_tail_indices([0, 0, 2], 2, 0),
+            "imbalance_factor",
+            "needs training samples of every class, and class 1 has none",
+        ),
+        (lambda: data.long_tail_indices([], 2, 0), "imbalance_factor", "every class"),
         (
             lambda: data.long_tail_indices([0] * 5 + [1] * 3, 1, 0, max_count=4),
             "max_count",
@@ -108,8 +115,6 @@ def test_refused_settings(call, setting, reason):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: data.long_tail_indices([0, 0, 2], 2, 0), "class 1 has none"),
-        (lambda: data.long_tail_indices([], 2, 0), "every class"),
         (lambda: data.class_groups([1, -1]), "non-negative"),
         (lambda: data.class_groups([[1], [1]]), "one non-negative number per class"),
     ],

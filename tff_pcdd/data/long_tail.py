@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.text import plural
 
 
 class ClassGroups(NamedTuple):
@@ -62,7 +63,7 @@ def long_tail_counts(max_count: int, imbalance_factor: float, num_classes: int) 
             "imbalance_factor",
             imbalance_factor,
             "leaves the last class without samples; with "
-            f"{max_count} samples in the first class it can be at most {max_count}",
+            f"{plural(max_count, 'sample')} in the first class it can be at most {max_count}",
         )
     return np.array(counts, np.int64)
 
@@ -86,14 +87,17 @@ def long_tail_indices(
         Sorted int64 indices into `labels`.
 
     Raises:
-        SettingError: if an argument is out of bounds or a class has too few samples for it.
-        DataError: if a class has no sample at all.
+        SettingError: if an argument is out of bounds or a class has no or too few samples for it.
     """
     labels = np.asarray(labels)
     available = np.bincount(labels.astype(np.int64))
     if not available.size or not available.min():
         missing = int(np.argmin(available)) if available.size else 0
-        raise DataError(f"a long tail needs samples of every class; class {missing} has none")
+        raise SettingError(
+            "imbalance_factor",
+            imbalance_factor,
+            f"needs training samples of every class, and class {missing} has none",
+        )
     if max_count is None:
         max_count = int(available.min())
     counts = long_tail_counts(max_count, imbalance_factor, len(available))
@@ -102,7 +106,8 @@ def long_tail_indices(
         raise SettingError(
             "max_count",
             max_count,
-            f"class {short[0]} would need {counts[short[0]]} samples but has {available[short[0]]}",
+            f"class {short[0]} would need {plural(counts[short[0]], 'sample')} but has "
+            f"{available[short[0]]}",
         )
     rng = np.random.default_rng(seed)
     chosen = [
