@@ -86,6 +86,12 @@ def test_the_choice_of_a_site_does_not_depend_on_other_sites(visits):
     assert set(other.test.x[other.clients[0].test, 0]) != set(graz)
 
 
+@pytest.mark.parametrize("name", ["sequence_id", "burst", "Sequence"])
+def test_sequences_of_images_look_like_groups(name, visits, warnings_again):
+    load(visits.rename(columns={"patient": name}))
+    assert f"group_column={name} keeps them in one part" in warnings_again.text
+
+
 def test_parts_that_share_what_looks_like_patients_are_warned_of(visits, warnings_again):
     made = load(visits)
     found = owners(made, visits["patient"].tolist())

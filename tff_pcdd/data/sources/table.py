@@ -60,8 +60,8 @@ _NONE = "none"
 # How columns are called that name patients and the like. An id that does not repeat is no group.
 _NAMES_A_GROUP = re.compile(
     r"(^|[\W_])(patient|patienten|pat(?=[\W_]*(id|nr|no|num))|subject|person|participant|"
-    r"individual|lesion|video|study|series|case|donor|animal|mouse|slide|exam|visit|eye|id|uid|mrn|"
-    r"pid)([\W_]*(id|uid|no|nr|num|number|name|code|nummer)[\W_]*)?$|(?-i:[a-z]I[dD]$)",
+    r"individual|lesion|video|sequence|burst|study|series|case|donor|animal|mouse|slide|exam|visit|"
+    r"eye|id|uid|mrn|pid)([\W_]*(id|uid|no|nr|num|number|name|code|nummer)[\W_]*)?$|(?-i:[a-z]I[dD]$)",
     re.IGNORECASE,
 )
 
