@@ -348,8 +348,8 @@ def test_images_in_a_folder_or_in_a_list(own_images, ask, tmp_path):
     table["site"] = [path.parts[0] for path in paths]
     table.to_csv(data_dir / "list.csv", index=False)
     out, listed = ask(root, data_dir / "list.csv", "--label_column=label")
-    for row, other in itertools.zip_longest(listed, rows):
-        assert row.items() >= {**other, "id": row["id"]}.items()
+    for number, (row, other) in enumerate(itertools.zip_longest(listed, rows), 2):
+        assert row.items() >= {**other, "id": f"row {number} ({other['id']})"}.items()
     assert out[:2] == [
         f"accuracy {accuracy(listed)}, 24 rows",
         f"Lyon: accuracy {accuracy(listed[:12])}, 12 rows",
@@ -439,5 +439,8 @@ def test_broken_images_are_refused_or_have_no_answer(own_images, ask, tmp_path):
     alone = tmp_path / "alone"
     alone.mkdir()
     empty.rename(alone / "0.png")
-    (status, _, err), _ = ask(root, alone, "--skip_broken_images")
-    assert status == 2 and "no image can be read: " in err and "is empty" in err
+    twice = alone / "twice.csv"
+    twice.write_text("path\n0.png\n0.png\n", encoding="utf-8")
+    for place in (alone, twice):
+        (status, _, err), _ = ask(root, place, "--skip_broken_images")
+        assert status == 2 and "no image can be read: " in err and "is empty" in err

@@ -180,7 +180,7 @@ def _read(flags: Flags, data_dir: Path, known: Sequence[Column] | None) -> NewSa
     if not label_column:
         flags.refuse_given(("site_column",), "needs label_column")
     table = rows.read(data_dir, (site_column or _SITE) if label_column else None)
-    labels, sites, shown = [], [], []
+    ids, labels, sites, shown = [f"row {row}" for row in table.rows], [], [], []
     if label_column:
         labels = rows.names(table, label_column, "label")
         if site_column or _SITE in table:
@@ -192,8 +192,8 @@ def _read(flags: Flags, data_dir: Path, known: Sequence[Column] | None) -> NewSa
         x = np.array(rows.texts(table, flags["text_column"]), object)
     else:
         column, pattern = flags["path_column"], flags["path_pattern"]
-        x, shown = rows.listed_images(table, data_dir, column, pattern)
-    return NewSamples([f"row {row}" for row in table.rows], x, labels, sites, shown)
+        ids, x, shown = rows.listed_images(table, data_dir, column, pattern)
+    return NewSamples(ids, x, labels, sites, shown)
 
 
 def _check_output(path: Path, data_dir: Path, *, overwrite: bool) -> None:

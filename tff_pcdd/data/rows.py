@@ -88,8 +88,8 @@ def labelled_images(folder: pathlib.Path) -> tuple[list[pathlib.Path], list[str]
 
 def listed_images(
     table: Columns, path: pathlib.Path, column: str, pattern: str | None = None
-) -> tuple[list[pathlib.Path], list[str]]:
-    """The image file of each row of a table, and what messages call it.
+) -> tuple[list[str], list[pathlib.Path], list[str]]:
+    """What answers call each row of a table, its image file, and what messages call it.
 
     If the table holds the images, these are temporary files.
 
@@ -105,10 +105,10 @@ def listed_images(
         DataError: if there is no such column, or a file does not exist.
     """
     source: Any = sources.create("table", data_dir=str(path), path_column=column)
-    stored = stored_images(table, column, pattern)
+    stored, ids = stored_images(table, column, pattern), [f"row {row}" for row in table.rows]
     if stored is not None:
         shown = [f"{table.place}, row {row}" for row in table.rows]
-        return [pathlib.Path(os.fsdecode(name)) for name in stored.paths()], shown
+        return ids, [pathlib.Path(os.fsdecode(name)) for name in stored.paths()], shown
     if pattern is None and column not in table:
         there = textwrap.shorten(", ".join(table.names), 200)
         raise DataError(
@@ -119,7 +119,9 @@ def listed_images(
     folder = path if path.is_dir() else path.parent
     names = listed_paths(table, column, pattern, folder)
     found = [*map(os.fsdecode, source.existing_files(names, path, folder))]
-    return list(map(pathlib.Path, found)), found
+    # As in training.
+    ids = [f"{row} ({os.path.relpath(path, folder)})" for row, path in zip(ids, found, strict=True)]
+    return ids, list(map(pathlib.Path, found)), found
 
 
 def texts(table: Columns, column: str) -> list[str]:

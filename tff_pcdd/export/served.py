@@ -129,7 +129,8 @@ class ServedModel:
         if broken:
             (first, *_), number = broken.items(), text.plural(len(broken), "image file")
             named = ": ".join(first)
-            if len(broken) == len(paths):
+            # A table may list a file several times.
+            if len(broken) == len({*shown}):
                 raise DataError(f"no image can be read: {named}")
             warn(f"no answer to {number}, which cannot be read: {text.listed([*broken], 5)}")
 
