@@ -1,13 +1,17 @@
 """What is traced is translated by AutoGraph only if it is from elsewhere."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import support
 from tests.methods.federation import Federation
 from tests.support import IMAGE
 from tff_pcdd import data, methods
 from tff_pcdd.federated import SGD, TrainingSpec
+from tff_pcdd.federated.tensor_computations import build_tensor_computations
 from tff_pcdd.federated.tracing import function, repeat
 from tff_pcdd.layers.registration import register
 from tff_pcdd.methods.network import Network
@@ -80,6 +84,28 @@ def test_methods_of_this_package_are_not_translated(name):
 def test_what_is_from_elsewhere_is_translated(method, layers):
     traced = function(absolute, network(method, *layers))
     assert traced(tf.constant(-2.0)).numpy() == 2
+
+
+class Halved(methods.Method):
+    """A user's method that sends half of a number in later rounds."""
+
+    name = "halved"
+
+    def server_state(self, net, task):
+        return {"number": tf.constant(3.0)}
+
+    def broadcast(self, server):
+        if server["number"] == 3:
+            return {"number": server["number"]}
+        return {"number": server["number"] / 2}
+
+
+def test_what_is_sent_may_depend_on_conditions():
+    spec = dataclasses.replace(support.training_spec("fedavg"), method=Halved())
+    tensors = build_tensor_computations(spec)
+    for number, sent in ((3.0, 3.0), (4.0, 2.0)):
+        message = tensors.make_message(tensors.initial_weights(), {"number": number}, 0)
+        assert message.server["number"] == sent
 
 
 def test_values_are_compared_in_the_graphs_of_tff():

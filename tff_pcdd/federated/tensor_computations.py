@@ -16,6 +16,7 @@ from tff_pcdd.federated.client_work import ClientWork
 from tff_pcdd.federated.evaluation import GlobalEvaluation, PersonalEvaluation
 from tff_pcdd.federated.records import ClientData, ServerState
 from tff_pcdd.federated.server_work import ServerWork, accept_if_finite
+from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange
 
@@ -149,7 +150,9 @@ def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
     @tff.tensorflow.computation(weights_type, server_type, np.int32)
     def make_message(weights, server, round_number):
         state = ServerState(aggregator=(), round=round_number, server=server, weights=weights)
-        return states.make_message(spec.method, state)
+        with spec.outline() as net:
+            pass
+        return function(functools.partial(states.make_message, spec.method), net)(state)
 
     message_type = make_message.type_signature.result
 
