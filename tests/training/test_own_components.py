@@ -148,14 +148,6 @@ NUMBERS = {"numbers": np.zeros(3, np.float32)}
             "'shared' for 'head'",
         ),
         (
-            {"client_state": lambda _: [np.zeros(3)]},
-            "client_state has to return a dictionary of tensors by name, such as `{}`, not list",
-        ),
-        (
-            {"server_state": lambda _: None},
-            "server_state has to return a dictionary of tensors by name, such as `{}`, not None",
-        ),
-        (
             {"server_change": lambda _: None},
             "server_change has to return a list of tensors like those of `change`, not NoneType",
         ),
@@ -215,6 +207,8 @@ def returning(hook, result):
         ("prepare", None, "`tuple[Client, tf.Tensor]`, not NoneType"),
         ("phases", methods.Phase([], 1, None), "`list[Phase]`, not Phase"),
         ("trained_variables", None, "`list[tf.Variable]`, not NoneType"),
+        ("client_state", [np.zeros(3)], "`dict[str, Any]`, not list"),
+        ("server_state", None, "`dict[str, Any]`, not NoneType"),
         ("broadcast", None, "`dict[str, Any]`, not NoneType"),
         ("update", None, "`list[tf.Tensor]`, not NoneType"),
         ("weight", None, "`tf.Tensor`, not NoneType"),
@@ -233,15 +227,56 @@ def test_a_result_of_the_wrong_kind_names_the_hook(hook, result, reason, federat
         Simulation(config, federation)
 
 
-def test_a_hook_that_is_taken_back_from_the_package_is_not_overridden():
-    parent = type(methods.create("fedrod"))
+@pytest.mark.parametrize(
+    ("hook", "kind"),
+    [
+        ("sums", "dict[str, tf.Tensor]"),
+        ("server_state", "dict[str, Any]"),
+        ("retrain", "tuple[Head, dict[str, Any]]"),
+    ],
+)
+def test_a_result_of_the_wrong_kind_names_the_hook_of_a_calibration(hook, kind, federation):
+    members = {"name": "own", "retrain": lambda self, head, *others: (head, {})}
+    members |= {hook: lambda *arguments: None}
+    calibration = type("Own", (methods.HeadCalibration,), members)()
+    config = ExperimentConfig(
+        head_calibration=calibration, model=models.ModelConfig(KerasBackbone(flat))
+    )
+    with refuses("algorithm", re.escape(f"own: {hook} has to return `{kind}`, not NoneType")):
+        Simulation(config, federation)
 
-    class Back(parent):
+
+def test_hooks_of_the_package_stay_the_same_objects():
+    """So that a class may take the default back, and helpers of users are not checked."""
+
+    class Back(type(methods.create("ditto"))):
         name = "back"
         personal_logits = methods.Method.personal_logits
 
-    assert parent.overrides("personal_logits")
-    assert not Back.overrides("personal_logits")
+        def helper(self) -> list[int]:
+            return [1]
+
+    class Further(Back):
+        def helper(self):
+            return None
+
+    assert not Further.overrides("personal_logits")
+    assert Further().helper() is None
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc"])
+def test_an_update_that_the_upload_is_made_from_is_explained(name, federation):
+    parent = type(methods.create(name))
+
+    class Shorter(parent):
+        name = "shorter"
+
+        def update(self, net, client):
+            return super().update(net, client)[:1]
+
+    config = ExperimentConfig(method=Shorter(), model=models.ModelConfig(KerasBackbone(flat)))
+    with refuses("algorithm", "the tensors that update returns must be like .*: '1' is missing"):
+        Simulation(config, federation)
 
 
 def test_metric_names_are_a_tuple():

@@ -71,9 +71,11 @@ class ClientWork:
         client, labels = method.prepare(net, client, data.train["y"], apply)
         examples = {"x": data.train["x"], "y": labels}
         totals = self._training.run(self._phases, examples, client, data.seed, draws)
+        # First, because a method may make its upload from the update.
+        change = self._change(client, message.weights)
         upload = checked_upload(method.upload(net, client, self._reducer(data)), method, state.own)
         result = OrderedDict(
-            update=self._change(client, message.weights),
+            update=change,
             weight=checked_weight(method.weight(client), method),
             sums=ordered(upload.sums),
             state=ClientState(

@@ -29,15 +29,6 @@ def ordered(value: Any) -> Any:
     return value
 
 
-def own_tensors(method: Method, hook: str, *arguments: Any) -> OrderedDict[str, Any]:
-    """What `server_state` or `client_state` returns, `ordered`, if it is a dictionary."""
-    result = getattr(method, hook)(*arguments)
-    if not isinstance(result, Mapping):
-        reason = "has to return a dictionary of tensors by name, such as `{}`"
-        raise TypeError(f"{method.name}: {hook} {reason}, not {type(result).__name__}")
-    return ordered(result)
-
-
 def make_message(method: Method, state: ServerState) -> Message:
     """What the server sends to the clients, for a training round and for a personal evaluation."""
     return Message(
@@ -62,7 +53,7 @@ def initial_server(spec: TrainingSpec) -> OrderedDict[str, Any]:
     server: OrderedDict[str, Any] = OrderedDict()
     if spec.method.overrides("server_state"):
         server = _with_initial_values(
-            spec, lambda net: own_tensors(spec.method, "server_state", net, spec.task)
+            spec, lambda net: ordered(spec.method.server_state(net, spec.task))
         )
     # A network that is made in a graph invalidates others, so it is only made if it is needed.
     if not spec.server_optimizer.adds_change:
@@ -97,7 +88,7 @@ def initial_client_state(
                 *spec.method.initial_personal(net, seed),
                 *read(net.mirrored.all),
             ],
-            own=own_tensors(spec.method, "client_state", net, spec.task, seed),
+            own=ordered(spec.method.client_state(net, spec.task, seed)),
             participations=tf.zeros([], tf.int32),
         )
 

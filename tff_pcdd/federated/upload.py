@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tff_pcdd.federated.own_code import explained
-from tff_pcdd.federated.state import ordered, own_tensors
+from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.methods.network import read
@@ -41,8 +41,8 @@ def upload_of(spec: TrainingSpec) -> UploadSizes:
                 class_counts=counts,
                 constants=method.constants(counts, task),
                 anchor=read(net.shared.trainable),
-                state=own_tensors(method, "client_state", net, task, seed),
-                server=ordered(method.broadcast(own_tensors(method, "server_state", net, task))),
+                state=ordered(method.client_state(net, task, seed)),
+                server=ordered(method.broadcast(ordered(method.server_state(net, task)))),
                 round=tf.constant(0),
                 steps=tf.constant(0),
                 seed=seed,

@@ -51,15 +51,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from etils import epy
 
+from tff_pcdd.methods.hooks import CheckedHooks
 from tff_pcdd.methods.network import Network, Placement, cross_entropy, linear_head, read
 from tff_pcdd.methods.records import Batch, Client, Phase, TaskSpec, Upload
-from tff_pcdd.registry import Component, Registry, is_built_in
+from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -67,7 +67,7 @@ with epy.lazy_imports():
 
 
 @dataclasses.dataclass(frozen=True)
-class Method(Component):
+class Method(CheckedHooks, Component):
     """FedAvg, in parts that a method may replace; see the module docstring.
 
     Attributes:
@@ -122,15 +122,6 @@ class Method(Component):
         choices=("published", "uniform", "samples"),
         setting="client_weighting",
     )
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
-        for name in vars(cls).keys() & vars(Method).keys():
-            hook, default = vars(cls)[name], vars(Method)[name]
-            # A hook that a class takes back from the package stays the same, for `overrides`.
-            if inspect.isfunction(hook) and not is_built_in(hook):
-                kind = getattr(default, "__annotations__", {}).get("return")
-                setattr(cls, name, _checked(name, hook, kind or ""))
 
     @classmethod
     def prefix(cls) -> str:
@@ -433,33 +424,6 @@ class Method(Component):
     def local_view(self, net: Network) -> Network:
         """The network after local training, with what clients train in the global model's place."""
         return net
-
-
-# The Python types of what hooks return, by the first word of the annotation.
-_KINDS: Mapping[str, Any] = {"list": (list, tuple), "tuple": (list, tuple), "dict": Mapping}
-# Errors of those that call these hooks say more.
-_EXPLAINED = ("loss", "upload", "server_state", "client_state", "server_change", "server_update")
-
-
-def _checked(name: str, hook: Callable[..., Any], kind: str) -> Callable[..., Any]:
-    """A hook from elsewhere, which is refused if its result is not of the annotated kind."""
-    expected = _KINDS.get(kind.partition("[")[0])
-    if name in _EXPLAINED or (expected is None and kind != "tf.Tensor"):
-        return hook
-
-    @functools.wraps(hook)
-    def checked(self: Method, *arguments: Any, **named: Any) -> Any:
-        result = hook(self, *arguments, **named)
-        if expected is None:
-            is_right = result is not None and not isinstance(result, (Mapping, list, tuple))
-        else:
-            is_right = isinstance(result, expected)
-        if not is_right:
-            reason = f"has to return `{kind}`, not {type(result).__name__}"
-            raise TypeError(f"{self.name}: {name} {reason}")
-        return result
-
-    return checked
 
 
 registry: Registry[Method] = Registry("algorithm", "tff_pcdd.methods")

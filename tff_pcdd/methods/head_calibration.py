@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tff_pcdd.methods.hooks import CheckedHooks
 from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import option
 
@@ -22,7 +23,7 @@ Head = tuple["tf.Tensor", "tf.Tensor"]
 
 
 @dataclasses.dataclass(frozen=True)
-class HeadCalibration(Component):
+class HeadCalibration(CheckedHooks, Component):
     """Re-trains the head of the global model; subclasses implement `retrain`.
 
     Attributes:
