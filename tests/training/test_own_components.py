@@ -143,6 +143,31 @@ NUMBERS = {"numbers": np.zeros(3, np.float32)}
             "'numbers' is float64 of shape (3,) here, and float32 of shape (3,) there",
         ),
         (
+            {"upload": lambda _: methods.Upload({"counts": None}, {})},
+            "upload can only send sums of numbers; 'counts' is None",
+        ),
+        (
+            {"upload": lambda _: methods.Upload({"kernels": [1.0, "a"]}, {})},
+            "upload can only send sums of numbers; 'kernels/1' is string of shape ()",
+        ),
+        (
+            {"upload": lambda _: methods.Upload({"holds": tf.constant([True])}, {})},
+            "upload can only send sums of numbers; 'holds' is bool of shape (1,)",
+        ),
+        (
+            {"personal_logits": lambda logits: logits[:, :2]},
+            "personal_logits has to return logits of shape (batch, 3), not (None, 2)",
+        ),
+        (
+            {"global_logits": lambda answers: {"": answers[""][:, :2]}},
+            "global_logits has to return logits of shape (batch, 3), not (1, 2)",
+        ),
+        (
+            {"global_logits": lambda answers: {"head": answers[""]}},
+            "global_logits has to return the logits of the global model as the entry '', not only "
+            "['head']",
+        ),
+        (
             {"placement": lambda _: "shared"},
             "placement has to return one of methods.Placement, such as Placement.SHARED, not "
             "'shared' for 'head'",

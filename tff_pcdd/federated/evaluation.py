@@ -25,6 +25,7 @@ from tff_pcdd.federated.batches import (
 )
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.records import ClientData, ClientState, Message
+from tff_pcdd.federated.returned import checked_logits
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load
@@ -162,7 +163,12 @@ class PersonalEvaluation:
         return client
 
     def _logits(self, x: tf.Tensor, client: Client) -> tf.Tensor:
-        logits = self._method.personal_logits(self.net, x, client)
+        logits = checked_logits(
+            self._method.personal_logits(self.net, x, client),
+            self._method,
+            "personal_logits",
+            self._spec.task.num_classes,
+        )
         return without_answers(logits, x, self._spec)
 
     def _predict(
@@ -258,7 +264,13 @@ def _head_names(spec: TrainingSpec) -> Sequence[str]:
     """The names of the global model's heads, found by tracing in a separate graph."""
     with spec.outline() as net:
         x = tf.zeros([1, *spec.input_spec.shape], spec.input_spec.model_dtype)
-        return tuple(spec.method.global_logits(net, x))
+        answers = spec.method.global_logits(net, x)
+    for logits in answers.values():
+        checked_logits(logits, spec.method, "global_logits", spec.task.num_classes)
+    if "" not in answers:
+        reason = "has to return the logits of the global model as the entry ''"
+        raise ValueError(f"{spec.method.name}: global_logits {reason}, not only {sorted(answers)}")
+    return tuple(answers)
 
 
 def personal_epochs(spec: TrainingSpec) -> int:

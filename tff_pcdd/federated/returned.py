@@ -52,6 +52,11 @@ def checked_upload(result: Any, method: Method, state: Mapping[str, Any]) -> Upl
         found = " and ".join(type(part).__name__ for part in parts)
         reason = f"has to return methods.Upload(sums, state) of two dictionaries, not {found}"
         raise TypeError(f"{method.name}: upload {reason}")
+    for path, value in nested.flatten_with_path(ordered(result.sums)):
+        if value is None or _tensor(value).dtype in (tf.bool, tf.string):
+            found = "None" if value is None else _text(_tensor(value))
+            reason = f"can only send sums of numbers; {'/'.join(map(str, path))!r} is {found}"
+            raise TypeError(f"{method.name}: upload {reason}")
     what = "the state that upload returns must be like that of client_state"
     _check_tensors(f"{method.name}: {what}", result.state, state)
     return result
@@ -73,6 +78,14 @@ def checked_update(
     what = "the tensors that update returns must be like the shared trainable variables"
     _check_tensors(f"{method.name}: {what}", list(result), list(anchor))
     return list(result)
+
+
+def checked_logits(result: tf.Tensor, method: Method, hook: str, num_classes: int) -> tf.Tensor:
+    """Logits that a hook returns, if they have a column for each class."""
+    if not result.shape.is_compatible_with([None, num_classes]):
+        reason = f"has to return logits of shape (batch, {num_classes}), not {result.shape}"
+        raise ValueError(f"{method.name}: {hook} {reason}")
+    return result
 
 
 def checked_change(result: Any, method: Method, change: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
@@ -121,10 +134,14 @@ def _alike(tensor: tf.Tensor, other: tf.Tensor) -> bool:
 def _tensors(structure: Any) -> dict[str, tf.Tensor]:
     """The tensors by their places, such as `control/0`."""
     return {
-        "/".join(map(str, path)): value if tf.is_tensor(value) else tf.convert_to_tensor(value)
+        "/".join(map(str, path)): _tensor(value)
         for path, value in nested.flatten_with_path(ordered(structure))
         if value is not None
     }
+
+
+def _tensor(value: Any) -> tf.Tensor:
+    return value if tf.is_tensor(value) else tf.convert_to_tensor(value)
 
 
 def _text(tensor: tf.Tensor | None) -> str:
