@@ -80,8 +80,8 @@ class Registry(Generic[C]):
         notebook's cell can be run again.
 
         Raises:
-            SettingError: the class has no name or is no dataclass with its options, or another
-                class has the same name.
+            SettingError: the class has no name, is no dataclass with its options, or has one
+                without a default, or another class has the same name.
         """
         if not cls.__module__.startswith(f"{self._package}."):
             # Loads the built-in components first, so that their names are known to be taken.
@@ -92,6 +92,11 @@ class Registry(Generic[C]):
         if any(isinstance(value, dataclasses.Field) for value in vars(cls).values()):
             reason = f"decorate {cls.__name__} with @dataclasses.dataclass(frozen=True), first"
             raise SettingError(self.setting, cls.name, reason)
+        for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
+            if field.default is field.default_factory is dataclasses.MISSING:
+                meaning = f'`{field.name}: float = option(0.1, "What it is.")`'
+                reason = f"{field.name!r} of {cls.__name__} needs a default, such as {meaning}"
+                raise SettingError(self.setting, cls.name, reason)
         known = self._classes.get(cls.name, cls)
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             place = f"{known.__module__}.{known.__qualname__}"

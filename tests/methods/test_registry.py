@@ -59,6 +59,56 @@ def test_a_class_without_a_name_is_refused():
         methods.register(Nameless)
 
 
+def test_an_option_without_a_default_is_refused():
+    @dataclasses.dataclass(frozen=True)
+    class Bare(methods.Method):
+        name = "bare"
+        mu: float
+
+    with refuses("algorithm", "'mu' of Bare needs a default, such as `mu: float = option", "bare"):
+        methods.register(Bare)
+
+
+@pytest.mark.parametrize(
+    ("hook", "value", "reason"),
+    [
+        (
+            "loss",
+            lambda self, net, batch: None,
+            r"loss has to have the parameters \(self, net, batch, client\)",
+        ),
+        ("weight", lambda client: None, r"parameters \(self, client\)"),
+        ("weight", lambda self, client, more: None, r"parameters \(self, client\)"),
+        ("loss", option(0.1, "A strength."), "loss is a hook; rename the option"),
+        (
+            "personal_logit",
+            lambda self, net, x, client: None,
+            r"there is no hook personal_logit; did you mean personal_logits\?",
+        ),
+        ("global_logit", lambda self, net, x: None, "did you mean global_logits"),
+    ],
+)
+def test_hooks_that_cannot_be_called_are_refused(hook, value, reason):
+    with refuses("algorithm", f"^Mine: .*{reason}", "mine"):
+        type("Mine", (methods.Method,), {"name": "mine", hook: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("weights", lambda self, net: None),
+        ("losses", lambda self, net, batch, client: None),
+        ("loss2", lambda self, net, batch, client: None),
+        ("loss", lambda self, *arguments: None),
+        ("loss", lambda self, network, samples, who, more=1: None),
+        ("embed", staticmethod(lambda net, x, training: None)),
+        ("fixed_head", property(lambda self: None)),
+    ],
+)
+def test_helpers_and_other_parameters_are_not(name, value):
+    type("Mine", (methods.Method,), {"name": "mine", name: value})
+
+
 def test_unknown_names_and_options_are_refused():
     with refuses("algorithm", "fedavg, fedbabu", "fedbest"):
         methods.get("fedbest")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tff_pcdd.errors import SettingError, question
 from tff_pcdd.registry import is_built_in
 
 # The Python types of what hooks return, by the first word of the annotation.
@@ -16,26 +18,63 @@ _EXPLAINED = ("loss", "upload", "server_change", "server_update")
 
 
 class CheckedHooks:
-    """A class whose hooks are refused if they are from elsewhere and return another kind of value.
+    """A class whose hooks are checked if they are from elsewhere.
 
-    Hooks call each other, also from methods of the package, so those that call them cannot check
-    them all.
+    A hook that cannot be called, or never would be, is refused when the class is defined; one that
+    returns another kind of value, when it is called. Hooks call each other, also from methods of
+    the package, so those that call them cannot check them all.
     """
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        for name, hook in [*vars(cls).items()]:
+        if is_built_in(cls):
+            return
+        hooks = _hooks(cls)
+        for name, value in [*vars(cls).items()]:
             # A hook of the package under another class's name stays the same object.
-            if inspect.isfunction(hook) and not is_built_in(hook):
-                setattr(cls, name, _checked(name, hook, _kind(cls, name)))
+            if inspect.isfunction(value) and is_built_in(value):
+                continue
+            if reason := _refusal(name, value, hooks):
+                own_name = getattr(cls, "name", "") or None
+                raise SettingError("algorithm", own_name, f"{cls.__name__}: {reason}")
+            if inspect.isfunction(value) and name in hooks:
+                kind = getattr(hooks[name], "__annotations__", {}).get("return") or ""
+                setattr(cls, name, _checked(name, value, kind))
 
 
-def _kind(cls: type, name: str) -> str:
-    """What the package's first class with a hook says that it returns; empty if it says nothing."""
-    hooks = [
-        vars(base)[name] for base in cls.__mro__[1:] if is_built_in(base) and name in vars(base)
-    ]
-    return getattr(hooks[-1], "__annotations__", {}).get("return") or "" if hooks else ""
+def _hooks(cls: type) -> dict[str, Callable[..., Any]]:
+    """The hooks of the package that a class may replace, as the first class with them has them."""
+    bases = [base for base in cls.__mro__[1:] if is_built_in(base)]
+    return {
+        name: value
+        for base in bases
+        for name, value in vars(base).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    }
+
+
+def _refusal(name: str, value: Any, hooks: Mapping[str, Callable[..., Any]]) -> str:
+    """Why an attribute of a class cannot be its hook, or would never be called; or empty."""
+    if name in hooks:
+        if inspect.isfunction(value):
+            expected = _parameters(hooks[name])
+            try:
+                inspect.signature(value).bind(*expected)
+            except TypeError:
+                return f"{name} has to have the parameters ({', '.join(expected)})"
+        elif not callable(value) and not isinstance(value, (staticmethod, classmethod)):
+            return f"{name} is a hook; rename the option"
+    elif inspect.isfunction(value):
+        # A function that helps may have a similar name, but hardly the same parameters.
+        close = difflib.get_close_matches(name, hooks, cutoff=0.9)
+        meant = [hook for hook in close if _parameters(hooks[hook]) == _parameters(value)]
+        if meant:
+            return f"there is no hook {name}{question(meant)}"
+    return ""
+
+
+def _parameters(hook: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(hook).parameters)
 
 
 def _checked(name: str, hook: Callable[..., Any], kind: str) -> Callable[..., Any]:
