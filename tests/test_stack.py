@@ -142,6 +142,14 @@ def test_tensorflow_says_nothing_of_itself_unless_it_is_asked_to(level):
 
 
 @pytest.mark.integration
+def test_what_tensorflow_warns_of_later_is_shown():
+    code = "import tff_pcdd, tensorflow as tf; tf.get_logger().warning('slow')"
+    _, errors = _python(code, CUDA_VISIBLE_DEVICES="-1")
+    assert "WARNING:tensorflow:slow" in errors
+    assert not any("closed" in line for line in errors), errors
+
+
+@pytest.mark.integration
 def test_tensorflow_is_imported_without_standard_error():
     code = "import os; os.close(2); import tff_pcdd, tensorflow as tf; print(int(tf.constant(2)))"
     assert _python(code, CUDA_VISIBLE_DEVICES="-1") == (["2"], [])

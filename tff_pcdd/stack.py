@@ -23,6 +23,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.metadata
 import importlib.util
+import logging
 import os
 import sys
 import tempfile
@@ -119,6 +120,10 @@ def _start_up_lines_left_out():
             yield
         finally:
             sys.stderr = stream
+            # TensorFlow's log has been set up to write to what is closed below.
+            for handler in logging.getLogger("tensorflow").handlers:
+                if isinstance(handler, logging.StreamHandler) and handler.stream is shown:
+                    handler.setStream(stream)
             os.dup2(shown.fileno(), 2)
             written.seek(0)
             # It may be full.
