@@ -10,6 +10,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, metrics
@@ -121,8 +122,23 @@ def test_what_is_no_batch_is_refused_in_one_line(index, said, run):
     for function in (run.predict, run.simulation.features):
         with pytest.raises(DataError, match=f"^x has the shape {said}"):
             function(x[index])
-    # Keras adds the last dimension.
-    np.testing.assert_array_equal(run.predict(x[:3, ..., 0]), run.predict(x[:3]))
+    # A last dimension of 1 may be missing.
+    for function in (run.predict, run.simulation.features):
+        np.testing.assert_array_equal(function(x[:3, ..., 0]), function(x[:3]))
+
+
+def test_clients_are_asked_one_after_another_without_warnings(run, caplog):
+    """Of a Keras model for each, TensorFlow would warn after the fifth, since it traces each."""
+    federation = run.simulation.federation
+    log = tf.get_logger()
+    log.addHandler(caplog.handler)
+    try:
+        with caplog.at_level("WARNING", log.name):
+            for client in 2 * list(federation.client_ids):
+                run.predict(federation.test.x[:3], client)
+    finally:
+        log.removeHandler(caplog.handler)
+    assert caplog.messages == []
 
 
 def test_a_method_without_a_global_model_has_personal_ones_only(run, monkeypatch):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tff_pcdd import text
 from tff_pcdd.data import encoding, rows
-from tff_pcdd.data.input_spec import IMAGE_FILE, TEXT
+from tff_pcdd.data.input_spec import TEXT
 from tff_pcdd.errors import DataError, SettingError, one_of
 from tff_pcdd.export import inputs, keras_file
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
@@ -44,13 +44,7 @@ def predict(simulation: Simulation, x: Any, client: str | int | None = None) -> 
     trained = _model(simulation, client)
     if not len(x):
         return np.zeros([0], np.int64)
-    size = simulation.spec.eval_batch_size
-    stored = simulation.spec.input_spec
-    if encoding.is_plain(stored.columns) and stored.kind != IMAGE_FILE:
-        model = keras_file.build(trained)
-        return model.predict(x, batch_size=size, verbose=0)["class_id"]
-    # The federation stores what the columns of a table have become, or the paths of images, and
-    # that model takes columns or pixels.
+    # A Keras model would be traced for each call.
     batches = eval_batches(x, simulation.federation.train.x, simulation.spec)
     return np.concatenate([trained.answer(batch)["class_id"].numpy() for batch in batches])
 
@@ -80,7 +74,7 @@ def _stored(simulation: Simulation, x: Any) -> np.ndarray:
     if columns is not None and rows.is_frame(x):
         return encoding.encode(rows.cells(rows.frame(x, "x"), columns), columns)
     expected, found = simulation.federation.train.x.shape[1:], np.shape(x)
-    # Keras adds a last dimension of 1.
+    # As in Keras, a last dimension of 1 may be missing.
     known = (expected, expected[:-1]) if expected[-1:] == (1,) else (expected,)
     if not found or (found[0] and found[1:] not in known):
         one = "; x[None] is a batch of one" if found in known else ""
@@ -90,7 +84,7 @@ def _stored(simulation: Simulation, x: Any) -> np.ndarray:
             meant = f" ({text.listed(encoding.features(columns))}); a data frame is taken by the "
             meant += "names of its columns"
         raise DataError(f"x has the shape {list(found)}; inputs are [{batch}]{meant}{one}")
-    return x
+    return np.reshape(x, [len(x), *expected])
 
 
 def _are_texts(x: Any) -> bool:
