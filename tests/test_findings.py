@@ -571,6 +571,10 @@ def test_advice_names_only_what_can_be_set():
             {"clients_per_round": 5, "num_clients": 10, "new_clients": 2},
             "--clients_per_round=8 (now 5), or ",
         ),
+        (
+            {"clients_per_round": 5, "num_clients": 10, "new_client_names": "0,4,9"},
+            "--clients_per_round=7 (now 5), or ",
+        ),
     ):
         advice = Advice({**rate, **given}, History([]))
         found = Finding.advised("a", "A.", advice.steadier())

@@ -21,6 +21,7 @@ _OTHER_NAMES: dict[tuple[str, ...], str] = {
     ("eval_batch_size",): "test_batch_size eval_batch",
     ("num_clients",): "clients n_clients num_users n_parties num_parties nodes n_nodes users K",
     ("new_clients",): "num_new_clients held_out_clients unseen_clients test_clients",
+    ("new_client_names",): "held_out_sites unseen_sites test_sites new_sites leave_out",
     ("clients_per_round",): (
         "frac fraction fraction_fit join_ratio participation participation_rate sample_rate "
         "client_num_per_round num_clients_per_round cohort_size C"

@@ -130,6 +130,59 @@ def test_your_own_data_are_normalized_once_for_all_sites(tmp_path):
     assert list(specs[0].mean) == [8.333]
 
 
+def test_they_can_be_named():
+    federation = build(new_client_names="3, 1")
+    assert federation.client_ids == ("0", "2", "4")
+    assert [own.client_id for own in federation.new_clients] == ["1", "3"]
+    same = build().with_new_clients(names=["1", "3"])
+    assert (same.client_ids, same.every_id) == (federation.client_ids, federation.every_id)
+
+
+def test_names_may_have_commas_and_composed_characters():
+    names = ("Bern, West", "Zu\u0308rich", "Lyon")
+    clients = [
+        dataclasses.replace(own, client_id=name)
+        for own, name in zip(made_up().clients, names, strict=True)
+    ]
+    config = settings.build(DataConfig, {"new_client_names": '"Bern, West",Z\u00fcrich'})
+    divided = made_up(clients=clients).with_new_clients(names=config.new.names)
+    assert divided.client_ids == ("Lyon",)
+
+
+def test_they_are_described():
+    def described(**changes):
+        return settings.build(DataConfig, {**FIVE, **changes}).describe()
+
+    assert described(new_client_names="1").endswith("5 clients, 1 of them new (1)")
+    assert described(new_client_names="3,1").endswith("5 clients, 2 of them new (3, 1)")
+    assert described(new_clients=2).endswith("5 clients, 2 of them new")
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        ("", "must be names separated by commas"),
+        ("1,,2", "must be names separated by commas"),
+        ("1,2,1", "'1' occurs twice"),
+        ("5", "there is no client '5'; there are 0, 1, 2, 3, 4"),
+        ("0,1,2,3,4", "5 new clients must be below 5, the number of clients, so that some train"),
+    ],
+)
+def test_refused_names(names, reason):
+    with refuses("new_client_names", reason):
+        build(new_client_names=names)
+
+
+def test_clients_are_drawn_or_named():
+    with refuses("new_client_names", "cannot be combined with new_clients=1, which are drawn"):
+        build(new_client_names="2", new_clients=1)
+    clients = [
+        dataclasses.replace(own, client_id=f"site {own.client_id}") for own in made_up().clients
+    ]
+    with refuses("new_client_names", "there is no client 'side b'; did you mean site b?"):
+        made_up(clients=clients).with_new_clients(names=["side b"])
+
+
 @pytest.mark.parametrize(
     ("count", "reason"),
     [

@@ -281,6 +281,41 @@ def test_a_given_federation_is_divided_by_the_settings(compute):
     assert len({*drawn}) > 1
 
 
+def test_a_given_federation_is_divided_by_names(compute):
+    named = config("fedavg", data=data.DataConfig(new_client_names="d,b"))
+    made = Simulation(named, federation(clients=clients()), compute=compute)
+    assert made.federation.client_ids == ("a", "c", "e")
+    # Their order is that of all clients, so the numbers are those of the federation with them.
+    assert [own.client_id for own in made.federation.new_clients] == ["b", "d"]
+    alike = Simulation(config("fedavg"), with_new(), compute=compute)
+    for simulation in (made, alike):
+        simulation.next_round()
+    np.testing.assert_equal(made.evaluate(), alike.evaluate())
+
+
+def test_refusals_of_names(compute):
+    def named(names, name="fedavg", **changes):
+        own = dataclasses.replace(CONFIG.data, new_client_names=names)
+        return config(name, data=own, **changes)
+
+    with refuses("new_client_names", "cannot be used with local, which shares nothing"):
+        named("a", "local")
+    with refuses("new_client_names", "5 new clients must be below 5, the number of clients"):
+        planning.check_all(
+            [CONFIG.with_settings(new_client_names="0,1,2,3,4", clients_per_round=0)]
+        )
+    with refuses("new_client_names", "leaves 2 of 5 clients .* clients_per_round=3 .* at most 2"):
+        planning.check_all([CONFIG.with_settings(new_client_names="0,1,2")])
+    whole = federation(clients=clients())
+    with refuses("new_client_names", "there is no client 'f'"):
+        Simulation(named("f"), whole, compute=compute)
+    with refuses("new_client_names", "the federation was given with 2 new clients"):
+        Simulation(named("a"), with_new(), compute=compute)
+    every = [dataclasses.replace(own, train=own.train[:0]) for own in clients()[:2]]
+    with refuses("new_client_names", "leaves no client with training samples; take .* others$"):
+        Simulation(named("c"), federation(clients=[*every, clients()[2]]), compute=compute)
+
+
 def test_the_seed_is_the_common_one_unless_it_is_given():
     def seed(**values):
         return ExperimentConfig.from_settings(**values).seeds.new_clients
@@ -293,10 +328,11 @@ def test_settings_without_them_are_those_of_earlier_versions():
     config = ExperimentConfig.from_settings(seed=3)
     assert config.digest() == EARLIER
     assert config.with_settings(new_clients=1).digest() != EARLIER
+    assert config.with_settings(new_client_names="1").digest() != EARLIER
     seeded = config.with_settings(new_clients_seed=8)
     assert seeded.digest() != EARLIER
     record = config.to_settings()
-    del record["new_clients"], record["new_clients_seed"]
+    del record["new_clients"], record["new_client_names"], record["new_clients_seed"]
     assert ExperimentConfig.from_record(record) == config
 
 

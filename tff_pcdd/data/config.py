@@ -13,6 +13,7 @@ from tff_pcdd.data import cache, holdout, long_tail, new_clients, partitions, so
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.input_spec import InputSpec
+from tff_pcdd.data.new_clients import NewClients
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import WIDE, check_options, choice, option
 
@@ -41,7 +42,8 @@ class DataConfig:
         max_test_samples: the same for the test samples.
         validation_fraction: share of each client's training samples that is held out for
             validation, class by class; see `holdout.hold_out`.
-        new_clients: number of clients that take no part in training; see `new_clients.draw`.
+        new_clients: number of clients that take no part in training; see `NewClients`.
+        new_client_names: the names of these clients, which are drawn otherwise.
         new_clients_seed: seed by which they are drawn; None counts as 0.
         seed: seed of all other random choices above; None counts as 0.
 
@@ -102,6 +104,12 @@ class DataConfig:
         "there. They stand for clients that join later.",
         minimum=0,
     )
+    new_client_names: str | None = option(
+        None,
+        "The clients that take no part in training, instead of some that are drawn: names "
+        "separated by commas, in double quotes if they have commas.",
+        type=str,
+    )
     seed: int | None = option(
         None,
         "Seed of the partition and of all other random choices of samples; the value of seed by "
@@ -123,6 +131,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+        self._check_new_names()
         self.partition.check(self.source)
         if self.partition.keeps_users:
             if self.imbalance_factor is not None:
@@ -134,6 +143,19 @@ class DataConfig:
                 )
         else:
             self._check_pooled()
+
+    def _check_new_names(self) -> None:
+        if (given := self.new_client_names) is None:
+            return
+        names, reason = self.new.names, ""
+        if not names or not all(names):
+            reason = "must be names separated by commas"
+        elif repeated := [name for name in names if names.count(name) > 1]:
+            reason = f"{repeated[0]!r:.80} occurs twice"
+        elif self.new_clients:
+            reason = f"cannot be combined with new_clients={self.new_clients}, which are drawn"
+        if reason:
+            raise SettingError("new_client_names", given, reason)
 
     def _check_pooled(self) -> None:
         """Checks that apply if samples do not stay with their users."""
@@ -151,6 +173,12 @@ class DataConfig:
                 self.max_train_samples,
                 f"must be at least the number of clients, {clients}",
             )
+
+    @property
+    def new(self) -> NewClients:
+        """Which clients take no part in training."""
+        names = new_clients.named(self.new_client_names)
+        return NewClients(self.new_clients, names, self.new_clients_seed or 0)
 
     @property
     def may_hold_out(self) -> bool:
@@ -192,11 +220,10 @@ class DataConfig:
         Args:
             partition: what is said of the clients before; may be empty.
         """
-        if not self.new_clients:
+        if not (count := self.new.count):
             return ""
-        if partition:
-            return f"{self.new_clients} of them new"
-        return text.plural(self.new_clients, "new client")
+        named = f" ({text.listed(self.new.names, 3)})" if self.new.names else ""
+        return (f"{count} of them new" if partition else text.plural(count, "new client")) + named
 
     def identify(self) -> str:
         """Data set, partition and long tail by their names, for files that programs read."""
@@ -231,7 +258,7 @@ class DataConfig:
             if len(clients) == 1:
                 self._warn_of_one_client(clients[0].client_id)
         held_out = self._hold_out(clients, pooled.train, seed)
-        new = new_clients.draw(len(held_out), self.new_clients, self.new_clients_seed or 0)
+        new = self.new.choose([client.client_id for client in held_out])
         return pooled.federation(self.source.name, held_out, notes, new)
 
     def _warn_of_one_client(self, name: str) -> None:

@@ -226,15 +226,18 @@ class Federation:
         """What pictures call these clients: "(new)" follows the names of the new ones."""
         return (*self.client_ids, *(f"{own.client_id} (new)" for own in self.new_clients))
 
-    def with_new_clients(self, count: int, seed: int = 0) -> Federation:
+    def with_new_clients(
+        self, count: int = 0, seed: int = 0, *, names: Sequence[str] = ()
+    ) -> Federation:
         """The same clients, some of which take no part in training.
 
         Args:
             count: how many of the clients that train become new ones; 0 for none.
             seed: a non-negative integer, by which they are drawn.
+            names: the names of those that do, if none is drawn.
 
         Raises:
-            SettingError: no client would be left to train.
+            SettingError: no client would be left to train, or there is no client of a name.
 
         Example:
             >>> from tff_pcdd.data import load_federation
@@ -242,8 +245,8 @@ class Federation:
             >>> federation.num_clients, len(federation.new_clients), len(federation.every_client)
             (3, 2, 5)
         """
-        drawn = new_clients.draw(self.num_clients, count, seed)
-        training, new = new_clients.split(self.clients, drawn)
+        chosen = new_clients.NewClients(count, tuple(names), seed).choose(self.client_ids)
+        training, new = new_clients.split(self.clients, chosen)
         return dataclasses.replace(self, clients=training, new_clients=self.new_clients + new)
 
     @property

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tff_pcdd import methods
-from tff_pcdd.data import DataConfig, new_clients
+from tff_pcdd.data import DataConfig
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, InputSpec
+from tff_pcdd.data.new_clients import NewClients
 from tff_pcdd.errors import SettingError
 from tff_pcdd.evaluation import metrics
 from tff_pcdd.experiment import history
@@ -65,7 +66,7 @@ _LATER = frozenset(
         *("schedule", "warmup_rounds", "min_local_epochs", "straggler_share", "dropped_share"),
         *("join_names", "min_site_samples", "small_sites", "missing", "missing_markers", "impute"),
         *("image_range", "skip_broken_images", "path_pattern", "group_pattern", "group_column"),
-        *("categorical_columns", "class_order", "new_clients"),
+        *("categorical_columns", "class_order", "new_clients", "new_client_names"),
     )
 )
 
@@ -330,7 +331,7 @@ class ExperimentConfig:
         self.training.optimizer.check(self.method)
         self.server_optimizer.check_method(composed)
         self._check_sampling()
-        self.check_new_clients(self.data.new_clients)
+        self.check_new_clients(self.data.new)
         if self.aggregator.equal_weights and self.method.client_weighting == "samples":
             raise SettingError(
                 "client_weighting",
@@ -362,7 +363,7 @@ class ExperimentConfig:
                 f"there are only num_clients={num_clients} clients to draw from",
             )
         if num_clients is not None:
-            self._check_left(num_clients)
+            self.data.new.check(num_clients, self.training.clients_per_round)
         if self.evaluation.early_stopping_patience and not self.data.may_hold_out:
             raise SettingError(
                 "early_stopping_patience",
@@ -370,22 +371,16 @@ class ExperimentConfig:
                 "needs held-out samples; set validation_fraction above 0",
             )
 
-    def _check_left(self, num_clients: int) -> None:
-        """Checks that enough clients train beside the new ones, of a number of all clients."""
-        count = self.data.new_clients
-        new_clients.check(num_clients, count)
-        new_clients.check_cohort(self.training.clients_per_round, num_clients, count)
-
-    def check_new_clients(self, count: int) -> None:
+    def check_new_clients(self, new: NewClients) -> None:
         """Checks that the method has something to give to clients that take no part in training.
 
         Raises:
             SettingError: it shares nothing.
         """
-        if count and self.method.baseline and not self.method.has_global_model:
+        if new.count and self.method.baseline and not self.method.has_global_model:
             reason = f"cannot be used with {self.algorithm}, which shares nothing: the model of a "
             reason += "new client would be untrained"
-            raise SettingError("new_clients", count, reason, kind=SHARES_NOTHING)
+            raise new.refused(reason, kind=SHARES_NOTHING)
 
     def _check_sampling(self) -> None:
         """Checks that cohorts can be drawn in another way than uniformly."""

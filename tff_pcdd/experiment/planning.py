@@ -13,6 +13,7 @@ import numpy as np
 from etils import epy
 
 from tff_pcdd import data
+from tff_pcdd.data.new_clients import NewClients
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment import refusals
 from tff_pcdd.experiment.cohorts import server_samples
@@ -43,7 +44,7 @@ def training_spec(
             clients; or as `compute.compilation`.
     """
     compute = compute or ComputeOptions()
-    config.check_new_clients(len(federation.new_clients))
+    config.check_new_clients(NewClients(len(federation.new_clients)))
     validation = any(client.validation.size for client in federation.clients)
     patience = config.evaluation.early_stopping_patience
     if patience and not validation:
@@ -89,7 +90,7 @@ def planned_spec(config: ExperimentConfig) -> TrainingSpec:
         SettingError: as `training_spec`; or the weights that the backbone starts from do not fit.
     """
     known = config.data.partition.known_clients()
-    num_clients = known - config.data.new_clients if known else config.training.clients_per_round
+    num_clients = known - config.data.new.count if known else config.training.clients_per_round
     num_clients = num_clients or 2
     counts = np.ones([num_clients, config.data.source.least_classes()], np.int64)
     input_spec = config.data.input_spec()

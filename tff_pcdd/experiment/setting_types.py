@@ -179,6 +179,7 @@ class Settings(TypedDict, total=False):
     max_test_samples: int | None
     validation_fraction: float | None  # 0.0
     new_clients: int | None  # 0
+    new_client_names: str | None
 
     # Seeds.
 

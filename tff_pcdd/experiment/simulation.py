@@ -23,7 +23,8 @@ import numpy as np
 from etils import epy
 
 from tff_pcdd import data, federated, runtime, text
-from tff_pcdd.data import checks, new_clients
+from tff_pcdd.data import checks
+from tff_pcdd.data.new_clients import NewClients
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.experiment import accuracy_columns, cohort_data
 from tff_pcdd.experiment.accuracy_columns import Groups
@@ -101,8 +102,11 @@ class Simulation:
         empty = self.federation.clients_without_train
         if empty == num_clients:
             if new := len(self.federation.new_clients):
-                reason = "leaves no client with training samples; take fewer, or another seed "
-                raise SettingError("new_clients", new, f"{reason}(new_clients_seed)")
+                chosen = config.data.new if config.data.new.count else NewClients(new)
+                others = "others" if chosen.names else "another seed (new_clients_seed)"
+                raise chosen.refused(
+                    f"leaves no client with training samples; take fewer, or {others}"
+                )
             raise DataError(f"{federation.name}: no client has training samples")
         if empty and not checks.is_warned_before():
             have = "has" if empty == 1 else "have"
@@ -528,11 +532,11 @@ def _with_new_clients(federation: data.Federation, config: ExperimentConfig) -> 
     Raises:
         SettingError: it has another number of them, or no client would be left to train.
     """
-    count, known = config.data.new_clients, len(federation.new_clients)
-    if known and count not in (0, known):
+    new, known = config.data.new, len(federation.new_clients)
+    if known and new.count not in (0, known):
         reason = f"the federation was given with {known} new clients; leave the setting out"
-        raise SettingError("new_clients", count, reason)
-    if known or not count:
+        raise new.refused(reason)
+    if known or not new.count:
         return federation
-    new_clients.check_cohort(config.training.clients_per_round, federation.num_clients, count)
-    return federation.with_new_clients(count, config.seeds.new_clients)
+    new.check(federation.num_clients, config.training.clients_per_round)
+    return federation.with_new_clients(new.drawn, new.seed, names=new.names)

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from tff_pcdd import measures, methods
+from tff_pcdd.data import new_clients
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.findings.finding import THEN, Change
@@ -60,6 +61,12 @@ class Advice:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return value if 0 < value < math.inf else None
+
+    @property
+    def _new_clients(self) -> int:
+        """How many clients take no part in training."""
+        names = new_clients.named(self._settings.get("new_client_names"))
+        return len(names) or int(self._number("new_clients") or 0)
 
     def _rate(self, factor: float) -> Change:
         rate = self._number("client_learning_rate")
@@ -135,7 +142,7 @@ class Advice:
         cohort = self._number("clients_per_round")
         if cohort is not None:
             clients = self._number("num_clients")
-            trained = clients - (self._number("new_clients") or 0) if clients else math.inf
+            trained = clients - self._new_clients if clients else math.inf
             larger = min(2 * cohort, trained)
             if larger > cohort:
                 return [_value("clients_per_round", larger, cohort), self._smaller()]
@@ -191,7 +198,7 @@ class Advice:
         """
         clients = self._number("num_clients") or 0
         # At least one client trains.
-        fewer = max(clients // 2, (self._number("new_clients") or 0) + 1)
+        fewer = max(clients // 2, self._new_clients + 1)
         if self._settings.get("partition") in (None, "natural") or fewer >= clients:
             change = "leave them out of the data, or give them samples"
             if are_tested:

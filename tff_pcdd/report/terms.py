@@ -30,7 +30,7 @@ def shown(
     meanings = {own.partition.describe(): own.partition.meaning() for own in known_data}
     new: dict[str, set[int]] = {}
     for own in known_data:
-        new.setdefault(own.partition.describe(), set()).add(own.new_clients)
+        new.setdefault(own.partition.describe(), set()).add(own.new.count)
     known = [(name, meaning + _new(new[name])) for name, meaning in meanings.items() if meaning]
     return [*((name, _ACCURACIES[name]) for name in names), *known]
 
