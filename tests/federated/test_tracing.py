@@ -222,7 +222,8 @@ class Scaled(type(FEDAVG)):
         return methods.Placement.PERSONAL if part == "own" else methods.Placement.SHARED
 
     def loss(self, net, batch, client):
-        return -tf.reduce_sum(net["own"](tf.ones([1, DIM]))), {}
+        loss, metrics = super().loss(net, batch, client)
+        return loss - tf.reduce_sum(net["own"](tf.ones([1, DIM]))), metrics
 
 
 def scaled(layer):

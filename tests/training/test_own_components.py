@@ -85,6 +85,12 @@ NUMBERS = {"numbers": np.zeros(3, np.float32)}
             "metrics, such as `return tf.reduce_mean(losses), {}`, not SymbolicTensor",
         ),
         ({"loss": lambda pair: (tf.fill([4], pair[0]), {})}, "not a tensor of shape (4,)"),
+        (
+            {"loss": lambda pair: (tf.stop_gradient(pair[0]), {})},
+            "its loss depends on none of the 2 trained variables; compute it with TensorFlow from "
+            "answers of `net`, without tf.stop_gradient",
+        ),
+        ({"loss": lambda pair: (1.0, {})}, "its loss depends on none of the 2 trained variables"),
         ({"loss": lambda pair: (*pair, 1)}, "not tuple"),
         (
             {"loss": lambda pair: (pair[0], {"own": 1.0})},

@@ -16,7 +16,7 @@ from tff_pcdd.federated.client_optimizers import ClientOptimizer
 from tff_pcdd.federated.client_optimizers.sgd import SGD
 from tff_pcdd.federated.local_work import Draws
 from tff_pcdd.federated.records import ClientData, ClientState, Message
-from tff_pcdd.federated.returned import checked_loss
+from tff_pcdd.federated.returned import check_gradients, checked_loss
 from tff_pcdd.federated.tracing import compiled, repeat
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load
@@ -251,7 +251,9 @@ class LocalTraining:
                 tape.watch(phase.variables)
                 with layers.dropout_seed(seed):
                     loss, metrics = checked_loss(phase.loss(net, Batch(x, y, seed), client), method)
-            for group, gradients in zip(groups, tape.gradient(loss, groups), strict=True):
+            found = tape.gradient(tf.convert_to_tensor(loss), groups)
+            check_gradients(found, method)
+            for group, gradients in zip(groups, found, strict=True):
                 own = [self._accumulators[variable.ref()] for variable in group]
                 optimizer.apply(gradients, group, own)
             returned.update(metrics)

@@ -33,6 +33,16 @@ def checked_loss(result: Any, method: Method) -> tuple[tf.Tensor, Mapping[str, t
     return result
 
 
+def check_gradients(groups: Sequence[Sequence[tf.Tensor | None]], method: Method) -> None:
+    """Refuses a loss from which no variable would learn."""
+    gradients = [gradient for group in groups for gradient in group]
+    if gradients and not any(tf.is_tensor(gradient) for gradient in gradients):
+        raise ValueError(
+            f"{method.name}: its loss depends on none of the {len(gradients)} trained variables; "
+            "compute it with TensorFlow from answers of `net`, without tf.stop_gradient"
+        )
+
+
 def _unlike_scalar(value: Any) -> str:
     """What a value is; empty if it is a float32 scalar or can be converted to one."""
     try:
