@@ -1,6 +1,7 @@
 """Methods by name: one's own besides those of the package."""
 
 import dataclasses
+import functools
 
 import pytest
 
@@ -102,6 +103,7 @@ def test_hooks_that_cannot_be_called_are_refused(hook, value, reason):
         ("loss", lambda self, *arguments: None),
         ("loss", lambda self, network, samples, who, more=1: None),
         ("embed", staticmethod(lambda net, x, training: None)),
+        ("weight", functools.partialmethod(lambda self, name, client: None, "x")),
         ("fixed_head", property(lambda self: None)),
     ],
 )

@@ -62,7 +62,7 @@ def _refusal(name: str, value: Any, hooks: Mapping[str, Callable[..., Any]]) -> 
                 inspect.signature(value).bind(*expected)
             except TypeError:
                 return f"{name} has to have the parameters ({', '.join(expected)})"
-        elif not callable(value) and not isinstance(value, (staticmethod, classmethod)):
+        elif not callable(value) and not hasattr(value, "__get__"):
             return f"{name} is a hook; rename the option"
     elif inspect.isfunction(value):
         # A function that helps may have a similar name, but hardly the same parameters.
