@@ -295,21 +295,6 @@ def test_hooks_of_the_package_stay_the_same_objects():
     assert Further().helper() is None
 
 
-@pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc"])
-def test_an_update_that_the_upload_is_made_from_is_explained(name, federation):
-    parent = type(methods.create(name))
-
-    class Shorter(parent):
-        name = "shorter"
-
-        def update(self, net, client):
-            return super().update(net, client)[:1]
-
-    config = ExperimentConfig(method=Shorter(), model=models.ModelConfig(KerasBackbone(flat)))
-    with refuses("algorithm", "the tensors that update returns must be like .*: '1' is missing"):
-        Simulation(config, federation)
-
-
 def test_metric_names_are_a_tuple():
     class Named(methods.Method):
         name = "named"

@@ -71,11 +71,10 @@ class ClientWork:
         client, labels = method.prepare(net, client, data.train["y"], apply)
         examples = {"x": data.train["x"], "y": labels}
         totals = self._training.run(self._phases, examples, client, data.seed, draws)
-        # First, because a method may make its upload from the update.
-        change = self._change(client, message.weights)
+        # First, because a method may set statistics of the network in it.
         upload = checked_upload(method.upload(net, client, self._reducer(data)), method, state.own)
         result = OrderedDict(
-            update=change,
+            update=self._change(client, message.weights),
             weight=checked_weight(method.weight(client), method),
             sums=ordered(upload.sums),
             state=ClientState(
