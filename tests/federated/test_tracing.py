@@ -1,4 +1,4 @@
-"""What is traced is translated by AutoGraph only if it is from elsewhere."""
+"""What is traced, which AutoGraph translates only if it is from elsewhere."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from tests import support
 from tests.methods.federation import Federation
 from tests.support import IMAGE
 from tff_pcdd import data, methods
-from tff_pcdd.federated import SGD, TrainingSpec
+from tff_pcdd.federated import SGD, TrainingSpec, build_process
 from tff_pcdd.federated.tensor_computations import build_tensor_computations
 from tff_pcdd.federated.tracing import function, repeat
 from tff_pcdd.layers.registration import register
@@ -106,6 +106,32 @@ def test_what_is_sent_may_depend_on_conditions():
     for number, sent in ((3.0, 3.0), (4.0, 2.0)):
         message = tensors.make_message(tensors.initial_weights(), {"number": number}, 0)
         assert message.server["number"] == sent
+
+
+def test_models_from_before_are_usable_after_networks_in_graphs():
+    """Keras alone refuses them then."""
+    inputs = tf.keras.Input([2])
+    head = tf.keras.layers.Dense(1, kernel_initializer=tf.constant_initializer([[3.0], [4.0]]))
+    model = tf.keras.Model(inputs, head(inputs))
+
+    def assert_usable():
+        assert model(tf.constant([[1.0, 2.0]])).numpy().tolist() == [[11.0]]
+
+    spec = support.training_spec("fedavg")
+    process = build_process(spec)
+    assert_usable()
+    for later in ("evaluate_global", "evaluate_personal", "evaluate_before"):
+        assert getattr(process, later)
+        assert_usable()
+    assert process.tensors.client_state_from
+    assert_usable()
+    # Layers of a graph work again when it is entered again, with another one within.
+    with spec.outline() as net, dataclasses.replace(spec).outline():
+        pass
+    with spec.outline() as net:
+        features = net["backbone"](tf.zeros([5, *IMAGE]))
+    assert features.shape == [5, 6]
+    assert_usable()
 
 
 def test_values_are_compared_in_the_graphs_of_tff():

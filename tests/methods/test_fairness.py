@@ -78,7 +78,6 @@ def batches(monkeypatch):
         # The last batch of six samples is smaller.
         message = make_message(spec.method, support.server_state(spec))
         state = states.initial_client_state(spec, seed)
-        # Last, for a Keras network that is made in a graph invalidates those made before.
         work = ClientWork(spec)
         data = tf.nest.map_structure(tf.convert_to_tensor, support.client_data(3, 0))
         tf.config.run_functions_eagerly(True)

@@ -63,7 +63,6 @@ def test_only_rounds_with_a_global_evaluation_count():
 
 def test_models_without_local_epochs_are_evaluated_every_time():
     made = schedule(personal_epochs=0)
-    assert not made.separates
     assert {made.after_round(number) for number in ROUNDS} == {Due(True, False, True)}
 
 
@@ -74,7 +73,6 @@ def test_clients_without_samples():
 @pytest.mark.parametrize(("every", "expected"), [(5, [*range(5, 101, 5)]), (0, [])])
 def test_given_rounds(every, expected):
     made = schedule(personal_eval_every=every)
-    assert not made.separates
     assert rounds(made, "after") == expected
     assert rounds(made, "before") == []
 

@@ -56,7 +56,6 @@ class Diagnostics:
 
     @functools.cached_property
     def _net(self) -> Network:
-        # Not before it is needed: Keras refuses it where TFF has created other networks since.
         with initialization.zeros():
             return self._spec.network()
 

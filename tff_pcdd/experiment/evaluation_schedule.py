@@ -50,11 +50,6 @@ class EvaluationSchedule:
         self._after_gap = _gap(after / _MOST_AFTER, self._every)
         self._grows = personal_epochs > 0
 
-    @property
-    def separates(self) -> bool:
-        """Whether personal models are evaluated before their local epochs alone, in some rounds."""
-        return self._personal_every is None and self._grows
-
     def after_round(self, round_number: int) -> Due:
         """What is evaluated after a round that is not the last one."""
         globally = round_number % self._every == 0

@@ -132,9 +132,6 @@ class Simulation:
         self._state: ServerState | None = None
         self._initial: InitialWeights | None = None
         self._evaluation = ModelEvaluation(self)
-        if initial is not None or config.training.warm_start is not None:
-            # Not later: see `build_process`.
-            _ = self.process.tensors.client_state_from
         if initial is not None:
             self.start_with(initial)
 

@@ -150,7 +150,6 @@ class PersonalModels:
     def __init__(self, simulation: Simulation, *, local_epochs: bool = True):
         self._simulation = simulation
         self._personalize = build_personalization(simulation.process, local_epochs=local_epochs)
-        # Created last: a Keras network stops working if TFF creates others in graphs later.
         self._evaluation = PersonalEvaluation(simulation.spec)
 
     def model(self, client: int) -> TrainedModel:

@@ -29,7 +29,7 @@ def build_head_sums(process: FederatedProcess) -> tff.Computation:
     """
     tensors = process.tensors
 
-    @tff.tensorflow.computation(*tensors.local_update.type_signature.parameter)
+    @tensors.traced(*tensors.local_update.type_signature.parameter)
     def send(message, client_state, data):
         return ClientWork(tensors.spec).head_sums(message, client_state, data)
 

@@ -17,7 +17,7 @@ def build_global_logits(process: FederatedProcess) -> tff.Computation:
     """The global model's logits at the server, float32 [n, C]; arguments of `evaluate_global`."""
     tensors = process.tensors
 
-    @tff.tensorflow.computation(*tensors.evaluate_global.type_signature.parameter)
+    @tensors.traced(*tensors.evaluate_global.type_signature.parameter)
     def answer(weights, examples):
         return GlobalEvaluation(tensors.spec).logits(weights, examples)
 

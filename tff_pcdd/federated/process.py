@@ -29,7 +29,7 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.federated import aggregators
 from tff_pcdd.federated.aggregators import Aggregator, TffAggregator
 from tff_pcdd.federated.evaluation import personal_epochs
-from tff_pcdd.federated.own_code import explained
+from tff_pcdd.federated.own_code import explained, own_modules
 from tff_pcdd.federated.records import ServerState
 from tff_pcdd.federated.tensor_computations import TensorComputations, build_tensor_computations
 from tff_pcdd.federated.training_spec import TrainingSpec
@@ -42,8 +42,7 @@ from tff_pcdd.runtime import _tf_private
 class FederatedProcess:
     """The TFF computations of one method on one task; the module's docstring has their types.
 
-    `evaluate_before` is traced when it is first used, if the method has a global model: few runs
-    need it then.
+    Evaluations of the package's methods are traced when they are first used.
 
     Attributes:
         tensors: what the computations consist of.
@@ -67,8 +66,6 @@ class FederatedProcess:
     initialize: tff.Computation
     initial_client_state: tff.Computation
     next: tff.Computation
-    evaluate_global: tff.Computation
-    evaluate_personal: tff.Computation
     update_bytes: int
     extra_bytes: int
     download_bytes: int
@@ -76,7 +73,18 @@ class FederatedProcess:
     personal_bytes: int
     personal_parameters: int
     personal_epochs: int
-    heads: tuple[str, ...]
+
+    @functools.cached_property
+    def heads(self) -> tuple[str, ...]:
+        return tuple(dir(self.tensors.evaluate_global.type_signature.result["correct"]))
+
+    @functools.cached_property
+    def evaluate_global(self) -> tff.Computation:
+        return self.at_server(self.tensors.evaluate_global)
+
+    @functools.cached_property
+    def evaluate_personal(self) -> tff.Computation:
+        return self.at_clients(self.tensors.evaluate_personal)
 
     @functools.cached_property
     def evaluate_before(self) -> tff.Computation:
@@ -88,7 +96,15 @@ class FederatedProcess:
         Args:
             compute: what the server computes, (weights, examples → result).
         """
-        return _compose_at_server(compute, self.initialize.type_signature.result)
+        _, examples_type = compute.type_signature.parameter
+
+        @tff.federated_computation(
+            self.initialize.type_signature.result, tff.FederatedType(examples_type, tff.SERVER)
+        )
+        def at_server(state, examples):
+            return tff.federated_map(compute, (state.weights, examples))
+
+        return at_server
 
     def at_clients(self, compute: tff.Computation) -> tff.Computation:
         """Composes a computation with the arguments of `next` and the clients' results.
@@ -96,7 +112,18 @@ class FederatedProcess:
         Args:
             compute: what a client computes, (message, client state, client data → result).
         """
-        return _compose_at_clients(self.tensors, compute, self.initialize.type_signature.result)
+        _, client_state_type, data_type = compute.type_signature.parameter
+
+        @tff.federated_computation(
+            self.initialize.type_signature.result,
+            tff.FederatedType(client_state_type, tff.CLIENTS),
+            tff.FederatedType(data_type, tff.CLIENTS),
+        )
+        def at_clients(state, client_states, client_data):
+            message = _broadcast_message(self.tensors, state)
+            return tff.federated_map(compute, (message, client_states, client_data))
+
+        return at_clients
 
 
 def build_process(
@@ -162,8 +189,6 @@ def _build_process(
         initialize=initialize,
         initial_client_state=tensors.initial_client_state,
         next=_compose_next(tensors, aggregation, state_type),
-        evaluate_global=_compose_at_server(tensors.evaluate_global, state_type),
-        evaluate_personal=_compose_at_clients(tensors, tensors.evaluate_personal, state_type),
         update_bytes=aggregator.upload_bytes(tensor_sizes(result_type["update"]))
         + count_bytes(result_type["statistics"]),
         extra_bytes=count_bytes(result_type["totals"]["sums"]),
@@ -172,12 +197,10 @@ def _build_process(
         personal_bytes=sum(map(count_bytes, kept_types)),
         personal_parameters=sum(sum(tensor_sizes(kept)) for kept in kept_types),
         personal_epochs=personal_epochs(spec),
-        heads=tuple(dir(tensors.evaluate_global.type_signature.result["correct"])),
     )
-    if not spec.method.has_global_model:
-        # Not later: a Keras network that is made in a graph invalidates those made before outside
-        # of graphs, such as those of diagnostics and exports.
-        _ = process.evaluate_before
+    if own_modules(spec.method):
+        # Now, so that hooks that cannot be traced are refused before the first round.
+        _ = process.evaluate_global, process.evaluate_personal
     return process
 
 
@@ -285,32 +308,3 @@ def _compose_next(
         return new_state, results.state, metrics
 
     return next_round
-
-
-def _compose_at_server(compute: tff.Computation, state_type: tff.Type) -> tff.Computation:
-    """As `FederatedProcess.at_server`, for a type of the server's state."""
-    _, examples_type = compute.type_signature.parameter
-
-    @tff.federated_computation(state_type, tff.FederatedType(examples_type, tff.SERVER))
-    def at_server(state, examples):
-        return tff.federated_map(compute, (state.weights, examples))
-
-    return at_server
-
-
-def _compose_at_clients(
-    tensors: TensorComputations, compute: tff.Computation, state_type: tff.Type
-) -> tff.Computation:
-    """As `FederatedProcess.at_clients`, for a type of the server's state."""
-    _, client_state_type, data_type = compute.type_signature.parameter
-
-    @tff.federated_computation(
-        state_type,
-        tff.FederatedType(client_state_type, tff.CLIENTS),
-        tff.FederatedType(data_type, tff.CLIENTS),
-    )
-    def at_clients(state, client_states, client_data):
-        message = _broadcast_message(tensors, state)
-        return tff.federated_map(compute, (message, client_states, client_data))
-
-    return at_clients

@@ -55,7 +55,6 @@ def initial_server(spec: TrainingSpec) -> OrderedDict[str, Any]:
         server = _with_initial_values(
             spec, lambda net: ordered(spec.method.server_state(net, spec.task))
         )
-    # A network that is made in a graph invalidates others, so it is only made if it is needed.
     if not spec.server_optimizer.adds_change:
         with spec.outline() as net:
             shapes = [variable.shape for variable in net.shared.trainable]

@@ -14,11 +14,13 @@ import tensorflow_federated as tff
 from tff_pcdd.federated import state as states
 from tff_pcdd.federated.client_work import ClientWork
 from tff_pcdd.federated.evaluation import GlobalEvaluation, PersonalEvaluation
+from tff_pcdd.federated.own_code import explained
 from tff_pcdd.federated.records import ClientData, ServerState
 from tff_pcdd.federated.server_work import ServerWork, accept_if_finite
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange
+from tff_pcdd.runtime import _tf_private
 
 _SEED = tff.TensorType(np.int32, [2])
 _TOTALS = ("sums", "metrics", "sent", "included")
@@ -28,7 +30,7 @@ _TOTALS = ("sums", "metrics", "sent", "included")
 class TensorComputations:
     """What server and clients compute, one TFF computation for each step.
 
-    Evaluations and `client_state_from` are traced when they are first used: few runs need all of
+    Evaluations and `client_state_from` are traced when they are first used: few uses need all of
     them.
 
     Attributes:
@@ -57,9 +59,18 @@ class TensorComputations:
     local_update: tff.Computation
     server_update: tff.Computation
 
+    def traced(self, *types: Any) -> Callable[[Callable[..., Any]], tff.Computation]:
+        """Makes a function of these types a computation, later than the others."""
+
+        def trace(python_function):
+            with explained(self.spec.method), _tf_private.layers_of_a_graph():
+                return tff.tensorflow.computation(*types)(python_function)
+
+        return trace
+
     @functools.cached_property
     def client_state_from(self) -> tff.Computation:
-        @tff.tensorflow.computation(self.initial_weights.type_signature.result, _SEED)
+        @self.traced(self.initial_weights.type_signature.result, _SEED)
         def client_state_from(weights, seed):
             return states.initial_client_state(self.spec, seed, weights)
 
@@ -69,7 +80,7 @@ class TensorComputations:
     def evaluate_global(self) -> tff.Computation:
         weights_type = self.initial_weights.type_signature.result
 
-        @tff.tensorflow.computation(weights_type, examples_type(self.spec))
+        @self.traced(weights_type, examples_type(self.spec))
         def evaluate_global(weights, examples):
             return GlobalEvaluation(self.spec).evaluate(weights, examples)
 
@@ -95,7 +106,7 @@ class TensorComputations:
         # is spent on what precedes.
         parts = ("train", "test", "validation") if self.spec.validation else ("train", "test")
 
-        @tff.tensorflow.computation(
+        @self.traced(
             self.make_message.type_signature.result,
             self.initial_client_state.type_signature.result,
             client_data_type(self.spec, *parts),
@@ -128,6 +139,7 @@ def client_data_type(spec: TrainingSpec, *parts: str) -> tff.Type:
     )
 
 
+@_tf_private.layers_of_a_graph()
 def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
     """Traces what a method computes."""
 

@@ -27,6 +27,7 @@ with epy.lazy_imports():
     import tensorflow as tf
 
     from tff_pcdd.federated import initialization
+    from tff_pcdd.runtime import _tf_private
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,10 +87,14 @@ class TrainingSpec:
         What is computed with it has no effect. Its graph is the default one of the block.
         """
         graph, net = self._outline
-        with graph.as_default():
+        with _tf_private.layers_of_a_graph(), graph.as_default():
             yield net
 
     @functools.cached_property
     def _outline(self) -> tuple[tf.Graph, Network]:
-        with tf.Graph().as_default() as graph, initialization.zeros():
+        with (
+            _tf_private.layers_of_a_graph(),
+            tf.Graph().as_default() as graph,
+            initialization.zeros(),
+        ):
             return graph, self.network()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from etils import epy
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import config as tf_config
@@ -16,6 +17,9 @@ from tensorflow.python.framework import ops, registry
 from tensorflow.python.ops import resource_variable_ops
 
 from tff_pcdd.errors import SettingError
+
+with epy.lazy_imports():
+    from tf_keras.src.utils import version_utils
 
 # Read by TensorFlow before the first operation of oneDNN.
 _CALLER_WORKS = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
@@ -210,6 +214,46 @@ def numerics() -> tuple[bool, bool]:
         tf_config.tensor_float_32_execution_enabled(),
         tf_config.is_op_determinism_enabled(),
     )
+
+
+# The bases of classes of Keras layers outside of graphs, and in graphs.
+_bases: weakref.WeakKeyDictionary[type, tuple[tuple[type, ...], ...]] = weakref.WeakKeyDictionary()
+_makes_layers_of_a_graph = False
+
+
+@contextlib.contextmanager
+def layers_of_a_graph() -> Iterator[None]:
+    """Layers that were made outside of graphs are usable after the block, which makes some in one.
+
+    When Keras makes a layer in a graph outside of functions, as TFF's are, it changes the bases of
+    the layer's class, and thereby of all layers that exist: models that were made before could not
+    be called any more.
+    """
+    global _makes_layers_of_a_graph
+    if _makes_layers_of_a_graph:
+        yield
+        return
+    swap = version_utils.swap_class
+
+    def noting(kind: type, *arguments: Any) -> type:
+        before = kind.__bases__
+        swapped = swap(kind, *arguments)
+        if kind.__bases__ != before:
+            _bases.setdefault(kind, (before, kind.__bases__))
+        return swapped
+
+    _set_bases(in_a_graph=True)
+    version_utils.swap_class, _makes_layers_of_a_graph = noting, True
+    try:
+        yield
+    finally:
+        version_utils.swap_class, _makes_layers_of_a_graph = swap, False
+        _set_bases(in_a_graph=False)
+
+
+def _set_bases(*, in_a_graph: bool) -> None:
+    for kind, bases in _bases.items():
+        kind.__bases__ = bases[in_a_graph]
 
 
 def variable_without_value(**options: Any) -> tf.Variable:

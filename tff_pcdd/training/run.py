@@ -124,9 +124,6 @@ class Run:
         self._schedule = EvaluationSchedule(
             config, self.simulation.federation, self.simulation.process.personal_epochs
         )
-        if self._schedule.separates:
-            # Not later: see `build_process`.
-            _ = self.simulation.process.evaluate_before
         stages.enter("starting the runtime")
         self.simulation.start()
         names = options.diagnostic_names()
