@@ -673,6 +673,31 @@ def test_pa_before_stays_in_a_terminal_with_training_alone():
     assert first[2] == "87.5 ± 14.1"
 
 
+def test_the_report_has_the_accuracies_at_new_clients():
+    """In the order of the table above them, by GA; FedPer has no global model."""
+
+    def found(accuracy, **new):
+        accuracies = {"ga_final": accuracy, "pa_final": accuracy}
+        return accuracies | {f"new_clients_{key}_final": value for key, value in new.items()}
+
+    fedavg = [found(60.0, ga=40.0, pa_before=40.0, pa=90.0)] * 2
+    fedgela = [found(80.0, ga=value, pa_before=50.0, pa=95.0) for value in (30.0, 50.0)]
+    runs = runs_of(
+        {"fedper": [found(10.0, pa_before=20.0, pa=70.0)], "fedavg": fedavg, "fedgela": fedgela}
+    )
+    assert "new clients" not in comparison_tables.report(runs_of({"fedavg": [found(60.0)]}))
+    report = comparison_tables.report(runs)
+    lines = table_rows(report)
+    header = ["method", "GA, new clients", "PA before, new clients", "PA after, new clients"]
+    # The mean of 30 and 50, and their deviation, 20 / √2.
+    assert lines[lines.index(header) + 1 :] == [
+        ["fedgela", "40.0 ± 14.1", "50.0 ± 0.0", "95.0 ± 0.0"],
+        ["fedavg", "40.0 ± 0.0", "40.0 ± 0.0", "90.0 ± 0.0"],
+        ["fedper †", "–", "20.0", "70.0"],
+    ]
+    assert max(map(len, report.splitlines())) <= 80
+
+
 def test_the_report_fits_a_terminal():
     """Whatever the values and the names of methods are."""
     long = {"ga_final": 100.0, "pa_before_final": 99.5, "pa_final": 100.0}

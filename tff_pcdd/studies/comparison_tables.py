@@ -38,7 +38,8 @@ def report(
     for partition, group in partitions.items():
         if len(partitions) > 1:
             parts.append(tables.wrapped(partition))
-        parts += [summary_table(group), *_answered(by_name.get(partition))]
+        parts += [summary_table(group), *new_clients_table(group)]
+        parts += _answered(by_name.get(partition))
     if "" in by_name:
         parts += ["All partitions", *_answered(by_name[""])]
     if diverged := results.diverged.labels:
@@ -64,8 +65,7 @@ def summary_table(runs: Sequence[StudyRun]) -> str:
     keys = ("ga_final", "pa_before_final", "pa_final")
     headings, over_fedavg = [*measures.headings(*keys).values()], f"GA over {BASELINE}"
     lines = [["method", *headings, over_fedavg, "PA over local", "seeds"]]
-    order = [name for name in method_traits.ordered(results) if name in groups]
-    for method in [*order, *(name for name in groups if name not in order)]:
+    for method in _best_first(groups, results):
         own, group = results.of(method=method), groups[method]
         gains = [] if method == BASELINE else own.gains(fedavg, "ga_final")
         lines.append(
@@ -82,6 +82,24 @@ def summary_table(runs: Sequence[StudyRun]) -> str:
     # The column of GA shows what is over FedAvg's, and the answer says it.
     dropped = [over_fedavg, measures.heading("pa_before_final"), "PA over local"]
     return tables.narrow(shown, [shown[0].index(name) for name in dropped if name in shown[0]])
+
+
+def new_clients_table(runs: Sequence[StudyRun]) -> list[str]:
+    """The accuracies at clients that take no part in training, methods as above; or nothing."""
+    groups, results = by_method(runs), results_of(runs)
+    new = [each for each in measures.further(_keys(runs)) if each.group == measures.NEW]
+    lines = [["method", *(measure.heading for measure in new)]]
+    for method in _best_first(groups, results):
+        values = [results.of(method=method).values(measure.final) for measure in new]
+        lines.append([_name(method, groups[method]), *(tables.spread(own, 1) for own in values)])
+    # What is dropped is the personal models' accuracy before local training.
+    return [tables.narrow(lines, [2] * (len(new) == 3))] if new else []
+
+
+def _best_first(groups: Mapping[str, Any], results: Results) -> list[str]:
+    """The methods, the best one first, and then those without results."""
+    order = [name for name in method_traits.ordered(results) if name in groups]
+    return [*order, *(name for name in groups if name not in order)]
 
 
 def document(
