@@ -75,16 +75,17 @@ def nearest(value: Any, names: Iterable[str]) -> list[str]:
     Example:
         >>> nearest("rya", ["inprocess", "ray", "tff"])
         ['ray']
-        >>> nearest("mnsit", ["digits", "fashion_mnist"])
-        ['fashion_mnist']
+        >>> nearest("mnsit", ["digits", "fashion_mnist"]), nearest("st mary", ["St. Mary"])
+        (['fashion_mnist'], ['St. Mary'])
     """
     given = value[:100].lower() if isinstance(value, str) else ""
     found: list[tuple[int, float, str]] = []
     for name in names:
-        alike = difflib.SequenceMatcher(None, name, given).ratio()
-        typos = _typos(given, name)
+        lower = name.lower()
+        alike = difflib.SequenceMatcher(None, lower, given).ratio()
+        typos = _typos(given, lower)
         # A word of the name counts too, but less than the whole name.
-        of_word = min(_typos(given, word) for word in name.split("_"))
+        of_word = min(_typos(given, word) for word in lower.split("_"))
         is_word = of_word < 2 and len(given) > 3
         if alike >= 0.7 or is_word or (typos == 1 and len(given) > 2):
             found.append((min(typos, of_word + 2) if is_word else typos, -alike, name))

@@ -1,13 +1,14 @@
 """Clients that take no part in training: how they are drawn, and what lacks their samples."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
 
 from tests.data.refusals import refuses
 from tff_pcdd import data, settings
-from tff_pcdd.data import DataConfig
+from tff_pcdd.data import DataConfig, new_clients
 from tff_pcdd.data.digest import data_digest
 from tff_pcdd.errors import DataError
 
@@ -147,6 +148,26 @@ def test_names_may_have_commas_and_composed_characters():
     config = settings.build(DataConfig, {"new_client_names": '"Bern, West",Z\u00fcrich'})
     divided = made_up(clients=clients).with_new_clients(names=config.new.names)
     assert divided.client_ids == ("Lyon",)
+    described = dataclasses.replace(config, new_client_names='Lyon,"Bern, West"').describe()
+    assert described.endswith('2 of them new (Lyon, "Bern, West")')
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("Bern,West", "'Bern'; there are \"Bern, West\", St. Lukas, Lyon"),
+        ("st lukas", "'st lukas'; did you mean St. Lukas?"),
+        ('"bern, west"', "'bern, west'; did you mean \"Bern, West\"?"),
+    ],
+)
+def test_refused_names_are_shown_as_they_are_given(given, reason):
+    """A name with a comma stands in double quotes, which is how one learns of them."""
+    clients = [
+        dataclasses.replace(own, client_id=name)
+        for own, name in zip(made_up().clients, ("Bern, West", "St. Lukas", "Lyon"), strict=True)
+    ]
+    with refuses("new_client_names", re.escape(f"there is no client {reason}"), given):
+        made_up(clients=clients).with_new_clients(names=new_clients.named(given))
 
 
 def test_they_are_described():

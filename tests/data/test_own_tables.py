@@ -338,7 +338,7 @@ def test_what_was_read_is_said_with_its_columns(features, caplog):
     with caplog.at_level("INFO", stages.LOADED):
         load(features, feature_columns="age,bmi", label_column="site", site_column="label")
     [said] = [record.getMessage() for record in caplog.records if record.name == stages.LOADED]
-    named = "Charité West, Lyon, St. Mary, London"
+    named = 'Charité West, Lyon, "St. Mary, London"'
     assert said == (
         f"{features}: 3 classes of column site ({named}); 2 sites of column label (ill, well)"
     )

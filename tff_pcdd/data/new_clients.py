@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tff_pcdd.data.sources._names import separated
+from tff_pcdd.data.sources._names import quoted, separated
 from tff_pcdd.errors import SettingError, nearest, question
 from tff_pcdd.text import listed
 
@@ -43,7 +43,7 @@ class NewClients:
     def refused(self, reason: str, kind: str = "") -> SettingError:
         """An error about the setting by which they were chosen."""
         if self.names:
-            return SettingError("new_client_names", ", ".join(self.names), reason, kind=kind)
+            return SettingError("new_client_names", quoted(self.names), reason, kind=kind)
         return SettingError("new_clients", self.drawn, reason, kind=kind)
 
     def check(self, num_clients: int, clients_per_round: int = 0) -> None:
@@ -82,7 +82,8 @@ class NewClients:
             known = {unicodedata.normalize("NFC", name): number for number, name in enumerate(ids)}
             for name in self.names:
                 if name not in known:
-                    meant = question(nearest(name, known)) or f"; there are {listed(ids)}"
+                    meant = question([quoted([near]) for near in nearest(name, known)])
+                    meant = meant or f"; there are {listed([quoted([own]) for own in ids])}"
                     raise self.refused(f"there is no client {name!r:.80}{meant}")
             return sorted(known[name] for name in self.names)
         # Drawing nothing needs no randomness.

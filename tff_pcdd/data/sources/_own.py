@@ -23,7 +23,7 @@ from tff_pcdd.data.holdout import hold_out
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.data.sources import DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._duplicates import straddling, warn_of_duplicates
-from tff_pcdd.data.sources._names import Row, in_order, joined, numbered, similar
+from tff_pcdd.data.sources._names import Row, in_order, joined, numbered, quoted, similar
 from tff_pcdd.data.sources._tasks import refuse_labels, warn_of_numbers
 from tff_pcdd.data.sources._users import by_user, choose_users, rows_of
 from tff_pcdd.errors import DataError, SettingError
@@ -253,7 +253,8 @@ class OwnSource(DataSource):
         found = []
         for kind, own in names.items():
             number = plural(len(own), {"classes": "class", "sites": "site"}[kind])
-            some = ", ".join([*(name_of(name) for name in own[:3]), *["…"] * (len(own) > 3)])
+            first = (quoted([name_of(name)]) for name in own[:3])
+            some = ", ".join([*first, *["…"] * (len(own) > 3)])
             found.append(f"{number}{samples.named_by.get(kind, '')} ({some})")
         say(f"{samples.place}: {'; '.join(found)}")
 
