@@ -54,8 +54,6 @@ class Trial:
         best_rounds: the rounds in which the runs reached their best accuracy, if that is the score.
         rounds: the rounds that its runs have trained, in total.
         scored_by: what the score of a run is: "last", `last_held_out`, or "best", `best_held_out`.
-        distance: how far its settings are from the defaults, as of `sweeps.Point.distance`; the
-            same for all points in sweeps that earlier versions began, which preferred the first.
     """
 
     point: Point
@@ -66,7 +64,12 @@ class Trial:
     best_rounds: Sequence[int] = ()
     rounds: int = 0
     scored_by: str = LAST
-    distance: tuple[int, float] = (0, 0.0)
+
+    @property
+    def distance(self) -> tuple[int, float]:
+        """How far its settings are from the defaults, by which equal scores are ranked."""
+        # Sweeps that earlier versions began preferred the first of equal points.
+        return self.point.distance() if self.scored_by == LAST else (0, 0.0)
 
     @property
     def failed(self) -> bool:
@@ -163,8 +166,7 @@ def plan(
     def trial(method: str, point: Point) -> Trial:
         folder = directory / SWEEP_RUNS / method / (point.name or "default")
         runs = point.runs(folder, f"{method} {point.name}".strip())
-        distance = point.distance() if scored_by == LAST else (0, 0.0)
-        return Trial(point, runs, scored_by=scored_by, distance=distance)
+        return Trial(point, runs, scored_by=scored_by)
 
     return [
         Tuned(method, [trial(method, point) for point in grid]) for method, grid in points.items()
