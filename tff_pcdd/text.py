@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -158,3 +160,30 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     if len(names) <= most + 1:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more"
+
+
+def separated(text: str | None) -> list[str]:
+    """The names in a setting, separated by commas; one with a comma stands in double quotes.
+
+    Example:
+        >>> separated('age, "weight, in kg"')
+        ['age', 'weight, in kg']
+    """
+    try:
+        (names,) = list(csv.reader([text or ""], skipinitialspace=True)) or [[]]
+    # Line breaks, and names that are longer than cells of a csv file may be.
+    except (csv.Error, ValueError):
+        names = (text or "").split(",")
+    return [composed(name.strip()) for name in names]
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names as `separated` reads them."""
+    return ",".join(
+        '"' + name.replace('"', '""') + '"' if set(',"') & set(name) else name for name in names
+    )
+
+
+def composed(name: str) -> str:
+    """A name in which an ä is the same whether a program stores one character or two."""
+    return unicodedata.normalize("NFC", name)

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 
 from tff_pcdd import files
 from tff_pcdd.cli import configurations
-from tff_pcdd.data.sources._names import quoted
 from tff_pcdd.errors import SettingError, shown
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.settings import describe
+from tff_pcdd.text import quoted
 from tff_pcdd.training import signature
 from tff_pcdd.training.run_directory import path_settings
 

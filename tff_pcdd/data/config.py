@@ -14,7 +14,6 @@ from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.data.new_clients import NewClients
-from tff_pcdd.data.sources._names import quoted
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import WIDE, check_options, choice, option
 
@@ -223,7 +222,7 @@ class DataConfig:
         """
         if not (count := self.new.count):
             return ""
-        names = text.listed([quoted([name]) for name in self.new.names], 3)
+        names = text.listed([text.quoted([name]) for name in self.new.names], 3)
         named = f" ({names})" if names else ""
         return (f"{count} of them new" if partition else text.plural(count, "new client")) + named
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import unicodedata
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tff_pcdd.data.sources._names import quoted, separated
 from tff_pcdd.errors import SettingError, nearest, question
-from tff_pcdd.text import listed
+from tff_pcdd.text import composed, listed, quoted, separated
 
 # Combined with the seed, so that no other draw with an equal seed depends on this one.
 _NEW_CLIENTS = 15
@@ -78,8 +76,7 @@ class NewClients:
         """
         self.check(len(ids))
         if self.names:
-            # Names of folders may store an ä as two characters.
-            known = {unicodedata.normalize("NFC", name): number for number, name in enumerate(ids)}
+            known = {composed(name): number for number, name in enumerate(ids)}
             for name in self.names:
                 if name not in known:
                     meant = question([quoted([near]) for near in nearest(name, known)])

@@ -20,10 +20,10 @@ from tff_pcdd.data.config import DataConfig
 from tff_pcdd.data.federation import ClientIndices, Federation
 from tff_pcdd.data.sources import DatasetInfo, DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._arrays import OwnArrays
-from tff_pcdd.data.sources._names import quoted
 from tff_pcdd.data.sources._own import MANY_CLASSES
 from tff_pcdd.data.sources._users import choose_users
 from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.text import quoted
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,18 +16,12 @@ from tff_pcdd.data.encoding import Column
 from tff_pcdd.data.sources import _pillow
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._features import with_markers
-from tff_pcdd.data.sources._names import (
-    as_texts,
-    check_once,
-    column_name,
-    in_order,
-    is_missing,
-)
+from tff_pcdd.data.sources._names import as_texts, check_once, in_order, is_missing
 from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.data.sources._table_folder import check_tables, read_tables
 from tff_pcdd.data.sources._table_images import listed_paths, stored_images
 from tff_pcdd.errors import DataError, nearest, question
-from tff_pcdd.text import plural
+from tff_pcdd.text import composed, plural
 
 
 def is_frame(table: Any) -> bool:
@@ -42,7 +36,7 @@ def frame(table: Any, place: str) -> Columns:
         table: the data frame; each column occurs once, and all have the same length.
         place: what it is called in messages.
     """
-    names = {column: column_name(str(column)) for column in table}
+    names = {column: composed(str(column)) for column in table}
     check_once([names[column] for column in table], "column", place)
     return Columns(place, {names[column]: list(table[column]) for column in table})
 

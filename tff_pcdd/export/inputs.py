@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tff_pcdd.data import InputSpec, encoding, image_headers, transforms
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, TEXT, VECTOR
-from tff_pcdd.data.sources._names import quoted
+from tff_pcdd.text import quoted
 
 # The most categories that a message lists.
 _SHOWN = 10

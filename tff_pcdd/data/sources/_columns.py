@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd.data.checks import warn
-from tff_pcdd.data.sources._names import Row, as_names, column_name, is_missing
+from tff_pcdd.data.sources._names import Row, as_names, is_missing
 from tff_pcdd.data.sources._tasks import one_hot_hint, texts_hint
 from tff_pcdd.errors import DataError, nearest, question
+from tff_pcdd.text import composed
 
 _WITH_COMMA = re.compile(r"[+-]?(\d*|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
 
@@ -78,7 +79,7 @@ class Columns:
         return [len(self.rows)]
 
     def __contains__(self, name: str) -> bool:
-        return column_name(name) in self._columns
+        return composed(name) in self._columns
 
     def values(self, name: str, setting: str) -> Sequence[Any]:
         """The values of a column, which must exist.
@@ -87,7 +88,7 @@ class Columns:
             name: its name.
             setting: the setting that names it, for the message; empty if none does.
         """
-        name = column_name(name)
+        name = composed(name)
         if name not in self._columns:
             there = textwrap.shorten(", ".join(map(str, self._columns)), 200)
             other = f"; {setting} can name another" if setting else ""

@@ -11,7 +11,6 @@ import dataclasses
 import os
 import pathlib
 import textwrap
-import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,6 +21,7 @@ from tff_pcdd.data.sources import IMAGENET, LIMITS, DatasetInfo, DirectorySource
 from tff_pcdd.data.sources._places import check_file, is_within
 from tff_pcdd.errors import DataError
 from tff_pcdd.settings import option
+from tff_pcdd.text import composed
 
 # The most bytes that a pixel takes in a file: four channels of 16 bits, not compressed. Headers and
 # metadata may take as much as a small image.
@@ -70,7 +70,7 @@ class ImageListSource(ImageSource, DirectorySource):
         # Reads the listing of each folder only once.
         base = root / folder
         listings: dict[str, set[str]] = {}
-        composed: dict[pathlib.Path, dict[str, list[str]]] = {}
+        read: dict[pathlib.Path, dict[str, list[str]]] = {}
         missing, found = [], []
         for name in names:
             place, file = os.path.split(name)
@@ -79,7 +79,7 @@ class ImageListSource(ImageSource, DirectorySource):
             if place not in listings:
                 listings[place] = _listing(base / place, root, table)
             is_there = file in listings[place]
-            stored = name if is_there else _as_stored(name, base, root, composed)
+            stored = name if is_there else _as_stored(name, base, root, read)
             if stored is None:
                 missing.append(name)
             else:
@@ -136,11 +136,11 @@ def _as_stored(
     name: str,
     base: pathlib.Path,
     root: pathlib.Path,
-    composed: dict[pathlib.Path, dict[str, list[str]]],
+    read: dict[pathlib.Path, dict[str, list[str]]],
 ) -> str | None:
     """The only path below `base` that differs from `name` in the form of letters; None for none.
 
-    macOS and its archives store an ä as two characters. `composed` has the names in folders that
+    macOS and its archives store an ä as two characters. `read` has the names in folders that
     have been read, by their composed forms, and grows. No folder may lead out of `root`.
     """
     if name.isascii():
@@ -148,9 +148,9 @@ def _as_stored(
     place = base
     for part in pathlib.PurePath(name).parts:
         if not os.path.lexists(place / part):
-            if place not in composed:
-                composed[place] = _composed_names(place) if is_within(place, root) else {}
-            alike = composed[place].get(unicodedata.normalize("NFC", part), [])
+            if place not in read:
+                read[place] = _composed_names(place) if is_within(place, root) else {}
+            alike = read[place].get(composed(part), [])
             if len(alike) != 1:
                 return None
             part = alike[0]
@@ -163,7 +163,7 @@ def _composed_names(folder: pathlib.Path) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
     try:
         for name in os.listdir(folder):
-            names.setdefault(unicodedata.normalize("NFC", name), []).append(name)
+            names.setdefault(composed(name), []).append(name)
     except OSError:
         return {}
     return names

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tff_pcdd.data.checks import warn
-from tff_pcdd.data.sources._names import MARKERS, Row, is_missing, quoted, separated
+from tff_pcdd.data.sources._names import MARKERS, Row, is_missing
 from tff_pcdd.errors import DataError
 from tff_pcdd.settings import option
-from tff_pcdd.text import plural
+from tff_pcdd.text import plural, quoted, separated
 
 # The most columns that a refusal names beside the first one.
 _MOST_NAMED = 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import csv
 import decimal
 import re
 import unicodedata
@@ -15,6 +14,7 @@ import numpy as np
 from tff_pcdd.data.checks import warn
 from tff_pcdd.data.sources._tasks import MULTI_LABEL, REGRESSION, shape_hint
 from tff_pcdd.errors import DataError
+from tff_pcdd.text import composed
 
 _T = TypeVar("_T")
 
@@ -57,39 +57,12 @@ def tidy(name: str, where: str) -> str:
 
     Names without characters, or with some that cannot be shown, are refused, which says where.
     """
-    text = unicodedata.normalize("NFC", " ".join(name.split()))
+    text = composed(" ".join(name.split()))
     if not text:
         raise DataError(f"{where} is missing")
     if not text.isprintable():
         raise DataError(f"{where} {name!r:.80} has characters that cannot be shown")
     return text
-
-
-def separated(text: str | None) -> list[str]:
-    """The names in a setting, separated by commas; one with a comma stands in double quotes.
-
-    Example:
-        >>> separated('age, "weight, in kg"')
-        ['age', 'weight, in kg']
-    """
-    try:
-        (names,) = list(csv.reader([text or ""], skipinitialspace=True)) or [[]]
-    # Line breaks, and names that are longer than cells of a csv file may be.
-    except (csv.Error, ValueError):
-        names = (text or "").split(",")
-    return [column_name(name.strip()) for name in names]
-
-
-def quoted(names: Iterable[str]) -> str:
-    """Names as `separated` reads them."""
-    return ",".join(
-        '"' + name.replace('"', '""') + '"' if set(',"') & set(name) else name for name in names
-    )
-
-
-def column_name(name: str) -> str:
-    """The name of a column; an ä is the same whether a program stores one character or two."""
-    return unicodedata.normalize("NFC", name)
 
 
 def check_once(names: Sequence[str], what: str, where: str) -> None:

@@ -23,12 +23,12 @@ from tff_pcdd.data.holdout import hold_out
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.data.sources import DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._duplicates import straddling, warn_of_duplicates
-from tff_pcdd.data.sources._names import Row, in_order, joined, numbered, quoted, similar
+from tff_pcdd.data.sources._names import Row, in_order, joined, numbered, similar
 from tff_pcdd.data.sources._tasks import refuse_labels, warn_of_numbers
 from tff_pcdd.data.sources._users import by_user, choose_users, rows_of
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import WIDE, option
-from tff_pcdd.text import name_of, plural
+from tff_pcdd.text import name_of, plural, quoted
 
 # The share of each site's samples in its test part, where none is given.
 _TEST_FRACTION = 0.2

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tff_pcdd.data.sources._columns import Columns
-from tff_pcdd.data.sources._names import check_once, column_name
+from tff_pcdd.data.sources._names import check_once
 from tff_pcdd.data.sources._places import check_file, reason_of
 from tff_pcdd.data.sources._sheets import read_sheet
 from tff_pcdd.errors import DataError
-from tff_pcdd.text import plural
+from tff_pcdd.text import composed, plural
 
 PARQUET, XLSX = ".parquet", ".xlsx"
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".csv.gz", ".tsv.gz", PARQUET, XLSX)
@@ -159,7 +159,7 @@ def _columns(
     delimiter: str = ",",
 ) -> Columns:
     """The columns of rows of cells, except for those without a name and without any value."""
-    names = [column_name("" if name is None else str(name).strip()) for name in header]
+    names = [composed("" if name is None else str(name).strip()) for name in header]
     for number, row in rows.items():
         if len(row) != len(names):
             raise DataError(
@@ -197,7 +197,7 @@ def _read_parquet(path: pathlib.Path) -> Columns:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             schema = file.schema_arrow
-            names = list(map(column_name, schema.names))
+            names = list(map(composed, schema.names))
             check_once(names, "column", str(path))
             # A few bytes of a file may stand for any number of rows.
             if file.metadata.num_rows * len(names) > _MOST_CELLS:
@@ -216,7 +216,7 @@ def _read_parquet(path: pathlib.Path) -> Columns:
     # Arrow raises its own errors and those of the system.
     except Exception as error:
         raise DataError(f"{path} cannot be read as a parquet file: {reason_of(error)}") from error
-    classes = {column_name(n): found for n, found in _class_names(schema.metadata or {}).items()}
+    classes = {composed(n): found for n, found in _class_names(schema.metadata or {}).items()}
     for name, names in classes.items():
         if name in columns:
             columns[name] = [_named(value, names) for value in columns[name]]

@@ -32,15 +32,7 @@ from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._features import Features, as_number, check_categories
 from tff_pcdd.data.sources._image_files import OwnImages
 from tff_pcdd.data.sources._missing import MissingValues
-from tff_pcdd.data.sources._names import (
-    Row,
-    as_texts,
-    column_name,
-    is_missing,
-    numbered,
-    quoted,
-    separated,
-)
+from tff_pcdd.data.sources._names import Row, as_texts, is_missing, numbered
 from tff_pcdd.data.sources._own import MANY_CLASSES, OwnSamples, check_parts, part_of
 from tff_pcdd.data.sources._table_files import PARQUET
 from tff_pcdd.data.sources._table_folder import check_tables, read_tables, table_files
@@ -48,6 +40,7 @@ from tff_pcdd.data.sources._table_images import listed_paths, stored_images, val
 from tff_pcdd.data.sources._tasks import refuse_boxes, refuse_several
 from tff_pcdd.errors import DataError, SettingError, nearest, question
 from tff_pcdd.settings import option
+from tff_pcdd.text import composed, quoted, separated
 
 _ALL = "all"
 
@@ -132,7 +125,7 @@ class Table(OwnImages, MissingValues):
         super().__post_init__()
         for name in ("label_column", "site_column", "split_column", "path_column"):
             if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, column_name(given))
+                object.__setattr__(self, name, composed(given))
         if self.label_column == self.site_column:
             reason = "is the column of the labels; name that of the sites, or none"
             raise SettingError("site_column", self.site_column, reason)
