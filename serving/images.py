@@ -1,6 +1,6 @@
 """Image files that exported models do not read, as PNG files: TIFF, WebP, BMP and GIF.
 
-The values are those that the training has read: see tff_pcdd/data/sources/_pillow.py.
+The values are those that the training has read: see tff_pcdd/data/pillow.py.
 """
 
 from __future__ import annotations

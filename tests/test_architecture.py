@@ -66,6 +66,9 @@ _SHOWN_FROM_ABOVE = {
 }
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}
 
+# Private modules of the whole package: its version, and what is not public in TensorFlow.
+_PRIVATE_FOR_ALL = {"_version", "runtime._tf_private"}
+
 # Plain TensorFlow, which can be read with the paper in hand.
 _WITHOUT_TFF = {"methods", "layers", "losses", "realignment", "models", "evaluation", "data"}
 
@@ -187,6 +190,17 @@ def test_imports_point_down():
                 assert found.when == "function", f"{module}, line {found.line}"
                 upwards.add((module, own))
     assert upwards == _SHOWN_FROM_ABOVE
+
+
+def test_private_modules_are_imported_in_their_own_part():
+    found = {
+        (module, own)
+        for module in _modules()
+        for each in _imports(module)
+        if (own := _own(each.target)) is not None and _part(own) != _part(module)
+        if any(name.startswith("_") for name in own.split("."))
+    }
+    assert {own for _, own in found} <= _PRIVATE_FOR_ALL, found
 
 
 def test_a_method_gets_its_backbone_as_a_function():

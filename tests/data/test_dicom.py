@@ -15,7 +15,7 @@ from tests.data.refusals import refuses
 from tests.data.test_image_kinds import by_name
 from tff_pcdd import data
 from tff_pcdd.data import DataError
-from tff_pcdd.data.sources import _dicom
+from tff_pcdd.data import dicom as reader
 from tff_pcdd.export import inputs, model_card
 
 N = 12
@@ -234,12 +234,12 @@ def test_what_needs_another_program_or_package_is_named(tmp_path, monkeypatch):
     found["PixelData"].is_undefined_length = True
     path = tmp_path / "x.dcm"
     found.save_as(path)
-    assert "compressed by JPEG Lossless" in _dicom.read(str(path), 99, windows=True)
+    assert "compressed by JPEG Lossless" in reader.read(str(path), 99, windows=True)
     path.write_bytes(dicom(scan(0), VOILUTSequence=[table]))
-    assert "a table instead of a window (VOI LUT" in _dicom.read(str(path), 99, windows=True)
-    np.testing.assert_array_equal(_dicom.read(str(path), 99, windows=False).pixels, scan(0))
+    assert "a table instead of a window (VOI LUT" in reader.read(str(path), 99, windows=True)
+    np.testing.assert_array_equal(reader.read(str(path), 99, windows=False).pixels, scan(0))
     monkeypatch.setitem(sys.modules, "pydicom", None)
-    reason = _dicom.read(str(path), 99, windows=True)
+    reason = reader.read(str(path), 99, windows=True)
     assert reason.startswith("is a DICOM file; reading it needs pydicom (the extra dicom), which")
     assert "convert it to PNG with the window that matters" in reason
 
@@ -257,7 +257,7 @@ def test_damaged_files_are_refused_or_read(tmp_path):
             at = int(draw.integers(132, len(good) - 160))
             damaged[at : at + 4] = struct.pack("<I", draw.integers(2**32))
         path.write_bytes(damaged)
-        found = _dicom.read(str(path), 10_000, windows=bool(number % 2))
+        found = reader.read(str(path), 10_000, windows=bool(number % 2))
         if isinstance(found, str):
             assert "\n" not in found
             assert "DICOM" in found or "max_image_pixels" in found

@@ -28,10 +28,10 @@ from tests.data.image_cases import (
     several_frames,
 )
 from tff_pcdd import data
-from tff_pcdd.data import DataError, image_headers
+from tff_pcdd.data import DataError, image_headers, pillow
 from tff_pcdd.data.digest import data_digest
-from tff_pcdd.data.sources import _image_files, _pillow
-from tff_pcdd.data.sources._pillow import as_png
+from tff_pcdd.data.pillow import as_png
+from tff_pcdd.data.sources import _image_files
 from tff_pcdd.export import inputs
 
 
@@ -220,7 +220,7 @@ def test_turned_photos_change_the_digest_of_the_data(tmp_path, monkeypatch):
     files = [(".jpg", content(picture(k), "JPEG", exif=held(3))) for k in range(12)]
     root = folder(tmp_path, files)
     made = data.from_folder(root)
-    monkeypatch.setattr(_pillow, "_orientation", lambda: lambda contents: 1)
+    monkeypatch.setattr(pillow, "_orientation", lambda: lambda contents: 1)
     before = data.from_folder(root)
     assert before.train.x.tolist() == made.train.x.tolist()
     assert data_digest(before) != data_digest(made)

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tff_pcdd.data import new_samples, sources
+from tff_pcdd.data import new_samples, pillow, sources
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.encoding import Column
-from tff_pcdd.data.sources import _pillow
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._features import with_markers
 from tff_pcdd.data.sources._names import as_texts, check_once, in_order, is_missing
@@ -59,7 +58,7 @@ def images_in(folder: pathlib.Path) -> list[pathlib.Path]:
     found = sorted(
         path
         for path in folder.rglob("*")
-        if _pillow.is_image(path.name)
+        if pillow.is_image(path.name)
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
     if not found:

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import files, text
+from tff_pcdd.data import pillow
 from tff_pcdd.data.checks import warn
-from tff_pcdd.data.sources import _pillow
 from tff_pcdd.errors import DamagedFileError, DataError
 
 # What is said of the values that a model takes.
@@ -141,7 +141,7 @@ def _reason(path: Path, error: tf.errors.OpError) -> str:
     stated = _ASSERTION.search(reason)
     if stated and stated[1]:
         return stated[2]
-    found = _pillow.look_at(os.fspath(path), _MOST_PIXELS, whole=True)
+    found = pillow.look_at(os.fspath(path), _MOST_PIXELS, whole=True)
     return found if isinstance(found, str) else stated[2] if stated else reason
 
 

@@ -19,10 +19,10 @@ import numpy as np
 from tff_pcdd.data import transforms
 from tff_pcdd.data.checks import warn
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, InputSpec
+from tff_pcdd.data.pillow import Header, as_png, dicom_pixels, look_at
 from tff_pcdd.data.sources import LoadRequest, PooledData
 from tff_pcdd.data.sources._image_lists import ImageListSource
 from tff_pcdd.data.sources._own import OwnSamples, OwnSource
-from tff_pcdd.data.sources._pillow import Header, as_png, dicom_pixels, look_at
 from tff_pcdd.data.sources._statistics import Statistics, in_parts, measure
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option

@@ -16,11 +16,11 @@ import numpy as np
 
 from tff_pcdd.data.checks import is_unicode, listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE
+from tff_pcdd.data.pillow import FORMATS, is_dicom, is_image
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._image_files import OwnImages
 from tff_pcdd.data.sources._names import tidy
 from tff_pcdd.data.sources._own import ABBREVIATIONS, MANY_CLASSES, PARTS, OwnSamples, part_of
-from tff_pcdd.data.sources._pillow import FORMATS, is_dicom, is_image
 from tff_pcdd.data.sources._places import is_within
 from tff_pcdd.data.sources._tasks import VOLUMES, refuse_folders
 from tff_pcdd.errors import DataError, SettingError, printable

@@ -17,8 +17,7 @@ import numpy as np
 from etils import epy
 
 from tff_pcdd import files
-from tff_pcdd.data import image_headers
-from tff_pcdd.data.sources import _dicom
+from tff_pcdd.data import dicom, image_headers
 from tff_pcdd.errors import DataError
 
 with epy.lazy_imports():
@@ -34,7 +33,7 @@ _SUFFIXES = {
     "GIF": (".gif",),
 }
 _DICOM = (".dcm", ".dicom")
-_OF_FORMATS = {**_SUFFIXES, _dicom.FORMAT: _DICOM}
+_OF_FORMATS = {**_SUFFIXES, dicom.FORMAT: _DICOM}
 _READ = {suffix for suffixes in _OF_FORMATS.values() for suffix in suffixes}
 # Images that are not read; in a folder of images, they are named instead of left out.
 _REFUSED = {".heic", ".heif", ".avif", ".jp2"}
@@ -86,7 +85,7 @@ class Header:
 
     @property
     def is_dicom(self) -> bool:
-        return self.format == _dicom.FORMAT
+        return self.format == dicom.FORMAT
 
     @property
     def is_grey(self) -> bool:
@@ -111,7 +110,7 @@ def is_dicom(path: str | os.PathLike) -> bool:
     """Whether a regular file is a DICOM file; they often have no suffix."""
     try:
         with open(path, "rb") as file:
-            return _dicom.has_preamble(file.read(_dicom.PREAMBLE))
+            return dicom.has_preamble(file.read(dicom.PREAMBLE))
     except OSError:
         return False
 
@@ -139,7 +138,7 @@ def look_at(path: str, max_pixels: int, *, whole: bool, windows: bool = True) ->
             file.seek(0)
             with Image.open(file, formats=tuple(_SUFFIXES)) as image:
                 if image.width * image.height > max_pixels:
-                    return _dicom.too_large(*image.size, max_pixels)
+                    return dicom.too_large(*image.size, max_pixels)
                 return _refused(image) or _header(image, digest, start, path, whole=whole)
     except Image.DecompressionBombError:
         return f"has more pixels than max_image_pixels={max_pixels} allows"
@@ -154,11 +153,11 @@ def _is_dicom(start: bytes, path: str) -> bool:
     """Whether a file is a DICOM file by its first bytes; old ones begin with any bytes."""
     known = any(start[place:].startswith(magic) for place, magic, _ in image_headers.OTHERS)
     other = known or start.startswith(_STARTS) or not start
-    return _dicom.has_preamble(start) or (path.lower().endswith(_DICOM) and not other)
+    return dicom.has_preamble(start) or (path.lower().endswith(_DICOM) and not other)
 
 
 def _dicom_header(path: str, digest: str, max_pixels: int, *, windows: bool) -> Header | str:
-    found = _dicom.read(path, max_pixels, windows=windows)
+    found = dicom.read(path, max_pixels, windows=windows)
     if isinstance(found, str):
         return found
     height, width, *channels = found.pixels.shape
@@ -166,7 +165,7 @@ def _dicom_header(path: str, digest: str, max_pixels: int, *, windows: bool) -> 
     return Header(
         digest,
         (height, width),
-        _dicom.FORMAT,
+        dicom.FORMAT,
         mode,
         found.is_deep,
         window=found.window,
@@ -224,9 +223,9 @@ def _refused(image) -> str | None:
     return None
 
 
-def dicom_pixels(path: str, *, windows: bool) -> _dicom.DicomImage:
+def dicom_pixels(path: str, *, windows: bool) -> dicom.DicomImage:
     """The image of a DICOM file, of which `look_at` has made a header; it must not have changed."""
-    found = _dicom.read(path, sys.maxsize, windows=windows)
+    found = dicom.read(path, sys.maxsize, windows=windows)
     if isinstance(found, str):
         raise DataError(f"{path}: {found}")
     return found
