@@ -11,7 +11,7 @@ from tests.report.directories import edited, make_comparison, read_csv, write_cs
 from tests.report.test_pages import assert_self_contained, page
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
-from tff_pcdd.report import sweep_page, write_report
+from tff_pcdd.report import method_sweep, sweep_page, sweep_parts, write_report
 from tff_pcdd.results.reading import Directory
 
 RATES, EPOCHS = ("0.01", "0.03", "0.1"), ("1", "5")
@@ -454,7 +454,7 @@ def test_points_that_diverged_were_not_stopped(tmp_path):
     assert rows[3]["stopped_after"] == "8"
     rows[3]["diverged"] = "True"
     rows[2]["settings"] = ""
-    shown = sweep_page._methods(Directory(tmp_path), rows, tmp_path)
+    shown = method_sweep.values(Directory(tmp_path), rows, tmp_path)
     stopped = {row.name: row.cells[2][1] for row in shown["table"].rows}
     assert stopped == {"fedavg": 1, "fedgela": 0}
     assert {row.name: row.detail for row in shown["table"].rows}["fedavg"] == "defaults"
@@ -481,7 +481,7 @@ def test_the_next_point_has_all_seeds(tmp_path):
     ],
 )
 def test_the_title_says_what_all_points_share(tried, title):
-    assert sweep_page._title("fedavg", ExperimentConfig(), tried) == title
+    assert sweep_parts.title_of("fedavg", ExperimentConfig(), tried) == title
 
 
 def test_what_was_chosen_is_no_warning_and_what_diverged_is_one(tmp_path):
