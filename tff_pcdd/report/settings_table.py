@@ -15,7 +15,7 @@ from tff_pcdd.experiment.config import SEEDS, ExperimentConfig, implied
 from tff_pcdd.settings import describe
 from tff_pcdd.text import name_of
 from tff_pcdd.training import imports
-from tff_pcdd.training.run_directory import path_settings
+from tff_pcdd.training.run_directory import path_settings, paths_in
 
 _UNKNOWN = "of a component that is not imported here"
 
@@ -96,7 +96,7 @@ def rows(settings: Mapping[str, Any]) -> list[Row]:
 def command(settings: Mapping[str, Any]) -> str:
     """The command that trains with the settings of a run; paths are left out, as in `rows`."""
     flags = [f"--algorithm={settings.get('algorithm', '?')}", *_flags([settings], {"algorithm"})]
-    return _quoted("train", flags, paths=[*_paths(settings).values()])
+    return _quoted("train", flags, paths=paths_in(settings))
 
 
 def comparison_command(
@@ -105,7 +105,7 @@ def comparison_command(
     """The command of a comparison on one partition; settings that differ are left out."""
     flags = [f"--algorithms={','.join(methods)}", f"--seeds={','.join(seeds)}"]
     flags += _flags(runs, {"algorithm", "seed"})
-    return _quoted("compare", flags, paths=[*_paths(runs[0]).values()])
+    return _quoted("compare", flags, paths=paths_in(runs[0]))
 
 
 def saved_command(config: Path, settings: Mapping[str, Any], name: str) -> str:
@@ -141,7 +141,7 @@ def _quoted(
     program: str,
     flags: Sequence[str],
     name: str = "again",
-    paths: Sequence[str] = (),
+    paths: Mapping[str, Any] | None = None,
     to: str = "output_dir=runs",
 ) -> str:
     """A command with a directory of its own, so that those of several pages do not collide.
@@ -151,9 +151,8 @@ def _quoted(
         paths: the paths that the flags leave out.
         to: the flag of that directory, and where it lies.
     """
-    digest = hashlib.sha256(
-        "\n".join([program, *flags, *paths]).encode(errors="replace")
-    ).hexdigest()[:6]
+    parts = [program, *flags, *map(str, (paths or {}).values())]
+    digest = hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:6]
     output_dir = f"--{to}/{name}_{digest}"
     quoted = [shlex.quote(printable(flag)) for flag in [*flags, output_dir]]
     return " ".join([modules.typed(program), *quoted])
@@ -175,12 +174,7 @@ def _flags(runs: Sequence[Mapping[str, Any]], left_out: Collection[str]) -> list
         shared = all(settings.get(row.name) == value for settings in runs)
         if row.name in chosen and value is not None and shared:
             flags.append(f"--{row.name}={value}")
-    return [*flags, *(f"--{name}=PATH" for name in _paths(first))]
-
-
-def _paths(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The paths among the settings, by name."""
-    return {name: f"{settings[name]}" for name in path_settings() if settings.get(name) is not None}
+    return [*flags, *(f"--{name}=PATH" for name in paths_in(first))]
 
 
 def divided(found: Sequence[Row]) -> tuple[list[Row], list[Row]]:

@@ -199,7 +199,7 @@ def write_config(
             are kept, with a warning if they have changed.
     """
     path, contents = directory / CONFIG, settings_of(directory, config)
-    signature.sign(directory, _paths(contents))
+    signature.sign(directory, paths_in(contents))
     earlier = read_json(path, "output_dir") if path.exists() else {}
     imports.warn_of_changes(directory, earlier)
     if known := {**imports.recorded(earlier), **(modules or {})}:
@@ -227,7 +227,7 @@ def path_settings() -> list[str]:
     return [setting.name for setting in describe(ExperimentConfig) if setting.path]
 
 
-def _paths(settings: Mapping[str, Any]) -> dict[str, str]:
+def paths_in(settings: Mapping[str, Any]) -> dict[str, str]:
     """Those settings that are paths and are given."""
     return {name: settings[name] for name in path_settings() if settings.get(name) is not None}
 
@@ -250,7 +250,7 @@ def read_config(
             neither given nor signed.
     """
     saved = read_settings(Path(run_dir), "run_dir")
-    named = _paths(saved)
+    named = paths_in(saved)
     given = {name: text for name, text in {"data_dir": data_dir, **paths}.items() if text}
     try:
         imports.check(saved)
