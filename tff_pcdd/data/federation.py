@@ -223,8 +223,8 @@ class Federation:
 
     @property
     def every_title(self) -> tuple[str, ...]:
-        """What pictures call these clients: "(new)" follows the names of the new ones."""
-        return (*self.client_ids, *(f"{own.client_id} (new)" for own in self.new_clients))
+        """What pictures call these clients, which tells the new ones."""
+        return (*self.client_ids, *(new_clients.title(own.client_id) for own in self.new_clients))
 
     def with_new_clients(
         self, count: int = 0, seed: int = 0, *, names: Sequence[str] = ()
@@ -377,3 +377,21 @@ def _spread(values: np.ndarray) -> dict[str, float]:
         "mean": float(values.mean()),
         "max": int(values.max()),
     }
+
+
+def by_largest_class(counts: np.ndarray) -> np.ndarray:
+    """The order of clients in pictures of many: by their largest class, then by its share.
+
+    Args:
+        counts: samples by client and class, [K, C].
+
+    Returns:
+        Their rows, [K]; clients without samples come last.
+
+    Example:
+        >>> by_largest_class(np.array([[0, 0], [1, 3], [0, 9], [5, 1]])).tolist()
+        [3, 2, 1, 0]
+    """
+    sizes = counts.sum(axis=1)
+    shares = counts.max(axis=1) / np.maximum(sizes, 1)
+    return np.lexsort((-shares, counts.argmax(axis=1), sizes == 0))

@@ -100,6 +100,11 @@ def named(setting: str | None) -> tuple[str, ...]:
     return () if setting is None else tuple(separated(setting))
 
 
+def title(name: str) -> str:
+    """What pictures and pages call a new client."""
+    return f"{name} (new)"
+
+
 def split(clients: Iterable, new: Iterable[int]) -> tuple[tuple, tuple]:
     """Divides the clients into those that train and the new ones, each in their order.
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tff_pcdd import text
+from tff_pcdd.data import new_clients
+from tff_pcdd.data.federation import by_largest_class
 from tff_pcdd.report import shades
 from tff_pcdd.results import confusion
 from tff_pcdd.results.by_client import RunClients
@@ -86,23 +88,17 @@ def who_holds_what(held: RunClients) -> Grid:
     counts, names = held.counts, [text.name_of(client.name) for client in held.clients]
     if held.new is not None:
         counts = np.concatenate([counts, held.new.counts])
-        names += [f"{text.name_of(client.name)} (new)" for client in held.new.clients]
+        names += [new_clients.title(text.name_of(client.name)) for client in held.new.clients]
     note = ""
     if len(names) > _MAX_ROWS and not _fits(counts):
         every = -(-len(names) // _MAX_ROWS)
-        order = _by_largest_class(counts)[::every]
+        order = by_largest_class(counts)[::every]
         note = (
             f"One in {every} of {len(names):,} clients, sorted by their largest class; "
             "clients.csv has all of them."
         )
         counts, names = counts[order], [names[index] for index in order]
     return _grid(counts, shades.of_counts(counts), names, held.classes, note)
-
-
-def _by_largest_class(counts: np.ndarray) -> np.ndarray:
-    """Clients sorted by their largest class and then by its share."""
-    shares = counts.max(axis=1) / np.maximum(counts.sum(axis=1), 1)
-    return np.lexsort((-shares, counts.argmax(axis=1)))
 
 
 def _fits(counts: np.ndarray) -> bool:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from tff_pcdd import files, measures, text
+from tff_pcdd.data.federation import by_largest_class
 from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.training import colors
@@ -123,7 +124,7 @@ def class_counts(
     every = -(-len(counts) // _MAX_LINES)
     all_clients = len(counts)
     if every > 1:
-        counts = counts[_by_largest_class(counts)][::every]
+        counts = counts[by_largest_class(counts)][::every]
     num_clients, num_classes = counts.shape
     figure = Figure(figsize=(min(2.5 + 0.5 * num_classes, 14), min(2.0 + 0.32 * num_clients, 12)))
     axes = figure.subplots()
@@ -171,13 +172,6 @@ def class_counts(
                 color="white" if norm(counts[client, label]) > 0.5 else "black",
             )
     return figure, axes
-
-
-def _by_largest_class(counts: np.ndarray) -> np.ndarray:
-    """Clients sorted by their largest class and then by its share; empty clients come last."""
-    sizes = counts.sum(axis=1)
-    shares = counts.max(axis=1) / np.maximum(sizes, 1)
-    return np.lexsort((-shares, counts.argmax(axis=1), sizes == 0))
 
 
 def _color_norm(counts: np.ma.MaskedArray) -> Normalize:
