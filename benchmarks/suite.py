@@ -13,7 +13,7 @@ from pathlib import Path
 import tensorflow_federated as tff
 
 from benchmarks import GPU_SECTIONS, SECTIONS, measure, report
-from tff_pcdd import files, runtime
+from tff_pcdd import directories, runtime
 from tff_pcdd.calls import describe_machine
 
 
@@ -41,9 +41,9 @@ def run(
         SettingError: a directory cannot be written to.
         WriteError: the report cannot be written.
     """
-    files.check_writable(Path(output_dir))
+    directories.check_writable(Path(output_dir))
     if page is not None:
-        files.check_writable(Path(page).parent)
+        directories.check_writable(Path(page).parent)
     # Replaces the context that importing TFF installs, which prints an error when it is collected
     # at the end of the process.
     tff.framework.set_default_context(runtime.create("inprocess").create_context())

@@ -38,6 +38,7 @@ _LAYERS = [
     {"registry"},
     {"settings"},
     {"calls"},
+    {"directories"},
     {"files"},
     {"heavy"},
     {"stack"},

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.cli.stages import without_stages
-from tff_pcdd import files, methods, training
+from tff_pcdd import directories, methods, training
 from tff_pcdd.training import ExperimentConfig, run_directory
 
 # Of each kind a few: what is refused for which reason is tested in tests/data/test_config.py and
@@ -539,7 +539,7 @@ def test_errors_of_the_system_name_the_path(call_here, tmp_path):
 
 
 def test_train_in_a_directory_where_a_run_goes_on(call_here, tmp_path):
-    with files.locked(tmp_path / "run"):
+    with directories.locked(tmp_path / "run"):
         result = call_here("train", f"--output_dir={tmp_path / 'run'}")
     check(result, "train", f"--output_dir={tmp_path / 'run'}: another process is writing")
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]

@@ -601,7 +601,7 @@ def test_a_directory_that_cannot_be_written_to_is_noticed_first(computed, tmp_pa
     def refuse(directory):
         raise SettingError("output_dir", str(directory), "is read-only")
 
-    monkeypatch.setattr(study.files, "check_writable", refuse)
+    monkeypatch.setattr(study.directories, "check_writable", refuse)
     with pytest.raises(SettingError, match="is read-only"):
         compare(configs(), tmp_path)
     assert not computed

@@ -9,7 +9,7 @@ import pytest
 
 from tests.data.refusals import refuses
 from tests.studies.made_runs import replace_training
-from tff_pcdd import files
+from tff_pcdd import directories, files
 from tff_pcdd.errors import LockedError, SettingError
 from tff_pcdd.studies import Point, comparison, method_sweep, study
 from tff_pcdd.training import ExperimentConfig
@@ -60,7 +60,7 @@ def test_the_first_run_may_be_the_one_that_is_not_free(computed, tmp_path):
 def test_a_run_that_another_process_computes_is_not_overwritten(computed, tmp_path):
     folder = tmp_path / "fedmr" / "seed_1"
     comparison.compare(CONFIGS, tmp_path)
-    with files.locked(folder):
+    with directories.locked(folder):
         comparison.plan(CONFIGS, tmp_path)
         with refuses("output_dir", "another process is writing"):
             comparison.plan(CONFIGS, tmp_path, overwrite=True)
@@ -106,6 +106,6 @@ def test_flagfiles_that_another_process_writes_are_kept(tmp_path):
 
 
 def test_a_locked_directory_is_an_error_of_its_own_kind(tmp_path):
-    with files.locked(tmp_path), pytest.raises(LockedError) as caught:
-        files.refuse_locked(tmp_path)
+    with directories.locked(tmp_path), pytest.raises(LockedError) as caught:
+        directories.refuse_locked(tmp_path)
     assert isinstance(caught.value, SettingError)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tests import support
 from tests.data.refusals import refuses
-from tff_pcdd import files
+from tff_pcdd import directories, files
 from tff_pcdd.errors import DamagedFileError, SettingError, WriteError
 from tff_pcdd.experiment.client_store import to_numpy
 from tff_pcdd.training import checkpoints
@@ -61,26 +61,26 @@ def test_temporary_files_of_killed_processes_are_removed(tmp_path):
 
 def test_a_directory_has_one_writer(tmp_path):
     directory = tmp_path / "run"
-    with files.locked(directory):
+    with directories.locked(directory):
         for setting, again in (
-            ("export_dir", files.locked(directory, "export_dir").__enter__),
-            ("output_dir", lambda: files.refuse_locked(directory)),
+            ("export_dir", directories.locked(directory, "export_dir").__enter__),
+            ("output_dir", lambda: directories.refuse_locked(directory)),
         ):
             with refuses(setting, "another process is writing", str(directory)):
                 again()
-    files.refuse_locked(directory)
-    with files.locked(directory):
+    directories.refuse_locked(directory)
+    with directories.locked(directory):
         pass
     # The remaining lock file does not count as foreign content.
-    assert files.check_output(directory, "run", []) is False
+    assert directories.check_output(directory, "run", []) is False
 
 
 def test_a_lock_ends_when_its_process_is_killed(tmp_path):
     """The process cannot clean up, and its child process keeps running."""
     code = (
         "import pathlib, subprocess, sys\n"
-        "from tff_pcdd import files\n"
-        "with files.locked(pathlib.Path(sys.argv[1])):\n"
+        "from tff_pcdd import directories\n"
+        "with directories.locked(pathlib.Path(sys.argv[1])):\n"
         "    child = subprocess.Popen(['sleep', '60'], stdin=subprocess.DEVNULL)\n"
         "    print(child.pid, flush=True)\n"
         "    child.wait()\n"
@@ -90,18 +90,18 @@ def test_a_lock_ends_when_its_process_is_killed(tmp_path):
         child = int(process.stdout.readline())
         try:
             with refuses("output_dir", "another process is writing", str(tmp_path)):
-                files.refuse_locked(tmp_path)
+                directories.refuse_locked(tmp_path)
             process.kill()
             process.wait()
-            files.refuse_locked(tmp_path)
+            directories.refuse_locked(tmp_path)
             os.kill(child, 0)
         finally:
             os.kill(child, signal.SIGKILL)
 
 
 def test_checking_a_lock_creates_no_files(tmp_path):
-    files.refuse_locked(tmp_path)
-    files.refuse_locked(tmp_path / "none")
+    directories.refuse_locked(tmp_path)
+    directories.refuse_locked(tmp_path / "none")
     assert not os.listdir(tmp_path)
 
 
@@ -165,22 +165,22 @@ def test_arrays_that_are_larger_when_unpacked_are_not_read(tmp_path):
 
 
 def test_usable_output_directories(tmp_path, monkeypatch):
-    assert not files.check_output(tmp_path, "run", ["config.json"])
-    assert not files.check_output(tmp_path / "new" / "below", "run", ["config.json"])
+    assert not directories.check_output(tmp_path, "run", ["config.json"])
+    assert not directories.check_output(tmp_path / "new" / "below", "run", ["config.json"])
     monkeypatch.chdir(tmp_path)
-    assert not files.check_output(pathlib.Path("relative"), "run", ["config.json"])
+    assert not directories.check_output(pathlib.Path("relative"), "run", ["config.json"])
     assert os.listdir(tmp_path) == []
     (tmp_path / ".config.json.12.tmp").touch()
-    assert not files.check_output(tmp_path, "run", ["config.json"])
+    assert not directories.check_output(tmp_path, "run", ["config.json"])
     (tmp_path / "other").touch()
     (tmp_path / "config.json").touch()
-    assert files.check_output(tmp_path, "run", ["config.json"])
+    assert directories.check_output(tmp_path, "run", ["config.json"])
 
 
 def test_unusable_output_directories(tmp_path, monkeypatch):
     def error(directory, *setting):
         with pytest.raises(SettingError) as caught:
-            files.check_output(directory, "run", ["config.json"], *setting)
+            directories.check_output(directory, "run", ["config.json"], *setting)
         assert caught.value.setting == (setting[0] if setting else "output_dir")
         assert caught.value.value == str(directory)
         return caught.value.reason
@@ -276,7 +276,10 @@ def test_a_lock_that_is_no_file(kind, tmp_path, precious):
         os.mkfifo(lock)
     else:
         lock.mkdir()
-    for use in (files.locked(lock.parent).__enter__, lambda: files.refuse_locked(lock.parent)):
+    for use in (
+        directories.locked(lock.parent).__enter__,
+        lambda: directories.refuse_locked(lock.parent),
+    ):
         with pytest.raises(SettingError, match=r"\.lock is not a file; remove it"):
             use()
 
@@ -287,13 +290,13 @@ def test_links_in_a_directory_of_results_are_refused(place, tmp_path, precious):
     link.parent.mkdir(parents=True)
     (tmp_path / "run" / "wandb").mkdir()
     (tmp_path / "run" / "wandb" / "latest").symlink_to(precious)
-    files.refuse_links(tmp_path / "run", ["checkpoints", "metrics.csv", "none"])
+    directories.refuse_links(tmp_path / "run", ["checkpoints", "metrics.csv", "none"])
     link.symlink_to(precious)
     with pytest.raises(SettingError, match=f"{place} is a link, and results would be written"):
-        files.refuse_links(tmp_path / "run", ["checkpoints", "metrics.csv"])
+        directories.refuse_links(tmp_path / "run", ["checkpoints", "metrics.csv"])
     # The directory itself may be one.
     (tmp_path / "latest").symlink_to(tmp_path / "run")
-    files.refuse_links(tmp_path / "latest", ["plots"])
+    directories.refuse_links(tmp_path / "latest", ["plots"])
 
 
 @pytest.mark.parametrize("kind", ["pipe", "sparse", "file"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.data.refusals import refuses
-from tff_pcdd import files
+from tff_pcdd import directories, files
 from tff_pcdd.errors import SettingError, WriteError
 
 
@@ -89,7 +89,7 @@ def test_every_write_names_its_path(tmp_path):
         (lambda: files.make_directory(file / "a" / "b"), file / "a"),
         (lambda: files.rename(tmp_path / "none", tmp_path / "b"), tmp_path / "b"),
         (lambda: files.remove(file / "a"), file / "a"),
-        (lambda: files.locked(file).__enter__(), file),
+        (lambda: directories.locked(file).__enter__(), file),
     ):
         with pytest.raises(WriteError) as caught:
             call()
@@ -122,7 +122,7 @@ def test_directories_are_created_renamed_and_removed(tmp_path):
 
 
 def test_a_directory_is_tried_out(tmp_path, monkeypatch):
-    files.check_writable(tmp_path / "new" / "below")
+    directories.check_writable(tmp_path / "new" / "below")
     assert not os.listdir(tmp_path)
 
     def fails(_):
@@ -132,16 +132,16 @@ def test_a_directory_is_tried_out(tmp_path, monkeypatch):
     with refuses(
         "export_dir", f"cannot write to {tmp_path}: Disk quota exceeded", str(tmp_path / "new")
     ):
-        files.check_writable(tmp_path / "new", "export_dir")
+        directories.check_writable(tmp_path / "new", "export_dir")
     assert not os.listdir(tmp_path)
 
 
 def test_too_little_space(tmp_path, monkeypatch):
     usage = type("usage", (), {"free": 2_500_000})
     monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage)
-    files.check_space(tmp_path / "new", 2_500_000, "the checkpoints")
+    directories.check_space(tmp_path / "new", 2_500_000, "the checkpoints")
     with pytest.raises(SettingError) as caught:
-        files.check_space(tmp_path / "new", 3_210_000_000, "the checkpoints")
+        directories.check_space(tmp_path / "new", 3_210_000_000, "the checkpoints")
     assert caught.value.reason.startswith("the checkpoints need up to 3.21 GB, and 2.5 MB are free")
 
 
@@ -159,10 +159,10 @@ def test_a_real_disk_that_is_full(tmp_path):
         assert os.listdir(tmp_path) == ["a.npz"]
         assert np.load(path)["arr_0"].size == 9
         with pytest.raises(SettingError, match=r"the states need up to 2 MB, and .* are free"):
-            files.check_space(tmp_path, 2 * 10**6, "the states")
+            directories.check_space(tmp_path, 2 * 10**6, "the states")
         with contextlib.suppress(OSError):
             (tmp_path / "all").write_bytes(bytes(2**20))
         with pytest.raises(SettingError, match="No space left on device"):
-            files.check_writable(tmp_path)
+            directories.check_writable(tmp_path)
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)

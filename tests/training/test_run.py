@@ -17,7 +17,7 @@ from tests.training.runs import (
     stopped_in_round,
     summary,
 )
-from tff_pcdd import data, files
+from tff_pcdd import data, directories
 from tff_pcdd.experiment import cohorts
 from tff_pcdd.experiment.history import csv_text
 from tff_pcdd.training import (
@@ -318,7 +318,7 @@ def test_a_directory_in_use_is_left_alone(overwrite, options, tmp_path):
     """Also if the other run started only after this one had checked the directory."""
     directory = tmp_path / "run"
     late = Run(CONFIG, directory, options)
-    with files.locked(directory):
+    with directories.locked(directory):
         for start in (
             lambda: run_experiment(CONFIG, directory, options, overwrite=overwrite),
             lambda: late.train(overwrite=overwrite),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Sequence
 
-from tff_pcdd import files
+from tff_pcdd import directories
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.training import ExperimentConfig
@@ -36,7 +36,7 @@ def main(flags: Flags) -> None:
 
     config.data.source.refuse_results(pathlib.Path(output_dir))
     partition.check_directory(pathlib.Path(output_dir))
-    files.check_writable(pathlib.Path(output_dir))
+    directories.check_writable(pathlib.Path(output_dir))
     print(partition.write(config.data, config.data.build(), output_dir))
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tff_pcdd import evaluation, files, heavy, stages, tables, text
+from tff_pcdd import directories, evaluation, files, heavy, stages, tables, text
 from tff_pcdd.cli import program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import new_samples, rows
@@ -210,7 +210,7 @@ def _check_output(path: Path, data_dir: Path, *, overwrite: bool) -> None:
         raise SettingError("output_file", path, "is not the path of a file")
     if there and not overwrite:
         raise SettingError("output_file", path, "exists; choose another file or set `overwrite`")
-    files.check_writable(path.parent, "output_file")
+    directories.check_writable(path.parent, "output_file")
 
 
 def _write(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd import data, files, text
+from tff_pcdd import data, directories, files, text
 from tff_pcdd.data.input_spec import VECTOR
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import columns, keras_file, layout, lite, model_card, saved_model
@@ -136,7 +136,7 @@ def iter_export(
     options, config = options or ExportOptions(), config or read_config(run_dir)
     check_options(config, options)
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
-    files.check_writable(Path(export_dir), "export_dir")
+    directories.check_writable(Path(export_dir), "export_dir")
     run = restore_run(config, run_dir, run_options, round_number, federation=federation)
     with contextlib.ExitStack() as stack:
         # Releases the runtime if a check fails; otherwise `_export` does.

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import files
+from tff_pcdd import directories, files
 from tff_pcdd.errors import SettingError, WriteError, one_of, shown
 from tff_pcdd.export.slugs import slugs
 
@@ -75,8 +75,8 @@ class ExportDirectory:
         if not _is_utf_8(self._root):
             reason = "is no name in UTF-8, to which TensorFlow could write; choose another one"
             raise SettingError(_SETTING, str(root), reason)
-        files.check_output(self._root, "export", known, _SETTING)
-        files.refuse_links(self._root, known, _SETTING)
+        directories.check_output(self._root, "export", known, _SETTING)
+        directories.refuse_links(self._root, known, _SETTING)
 
     def check(self, folders: Iterable[str], settings: Mapping[str, Any] | None = None) -> None:
         """Checks that no version would be replaced, unless `overwrite` is true.
@@ -96,7 +96,7 @@ class ExportDirectory:
         """
         if not self._root.exists():
             return
-        with files.locked(self._root, _SETTING, lock_file=False):
+        with directories.locked(self._root, _SETTING, lock_file=False):
             unfinished = _read(self._root / _UNFINISHED)
             if settings is not None and unfinished.get("settings") == settings:
                 with contextlib.suppress(KeyError, TypeError, ValueError):  # If it was changed.
@@ -130,7 +130,7 @@ class ExportDirectory:
             SettingError: another process is writing to the directory.
             WriteError: the directory cannot be written.
         """
-        with files.locked(self._root, _SETTING, lock_file=False):
+        with directories.locked(self._root, _SETTING, lock_file=False):
             self._settings = settings
             self._note()
             yield

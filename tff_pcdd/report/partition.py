@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tff_pcdd import data, files, tables, text
+from tff_pcdd import data, directories, files, tables, text
 from tff_pcdd.training import plots
 from tff_pcdd.training.clients_table import NEW
 
@@ -56,8 +56,8 @@ def write(
 
 def check_directory(directory: Path) -> None:
     """Raises `SettingError` if the directory contains anything but a partition."""
-    files.check_output(directory, "partition", ["partition.csv"])
-    files.refuse_links(directory, ("partition.csv", "partition.md", "clients.png"))
+    directories.check_output(directory, "partition", ["partition.csv"])
+    directories.refuse_links(directory, ("partition.csv", "partition.md", "clients.png"))
 
 
 def summarize(setting: str, federation: data.Federation) -> str:

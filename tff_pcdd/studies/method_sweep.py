@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from etils import epy
 
-from tff_pcdd import files, stages
+from tff_pcdd import directories, files, stages
 from tff_pcdd.errors import DamagedFileError, OtherRunError, SettingError
 from tff_pcdd.findings import Finding
 from tff_pcdd.results.comparison_directory import Tuning
@@ -184,7 +184,7 @@ def plan(
     if len({run.folder for run in runs}) < len(runs):
         raise SettingError("grid", None, "name each method and each value once")
     study.check(runs, directory, holds="sweep", known=_FILES, overwrite=overwrite)
-    files.refuse_links(directory, (BEST, COMPARISON, EARLIER), inside=False)
+    directories.refuse_links(directory, (BEST, COMPARISON, EARLIER), inside=False)
     return tuned
 
 
@@ -245,7 +245,7 @@ def _set_aside(configs: Sequence[ExperimentConfig], directory: Path) -> None:
             check_directory(current, config, overwrite=False, shared=True)
         except OtherRunError:
             # A process that computes it would not notice that it was moved.
-            files.refuse_locked(current)
+            directories.refuse_locked(current)
             aside = _aside(directory, files.read_json(current / CONFIG)) / part
             files.make_directory(aside.parent)
             if aside.exists():

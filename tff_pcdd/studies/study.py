@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from tff_pcdd import files, findings, heavy, stages
+from tff_pcdd import directories, files, findings, heavy, stages
 from tff_pcdd.data import cache
 from tff_pcdd.errors import DataError, LockedError, SettingError, UnwritableError, WriteError
 from tff_pcdd.experiment import planning
@@ -207,10 +207,10 @@ def check(
             start from the weights that `warm_start` names.
     """
     entries = {*known, *(run.folder.relative_to(directory).parts[0] for run in runs)}
-    files.check_output(directory, holds, entries)
+    directories.check_output(directory, holds, entries)
     within = [run.folder.relative_to(directory) for run in runs]
     folders = {str(part) for folder in within for part in (folder, *folder.parents) if part.name}
-    files.refuse_links(directory, sorted(entries | folders), inside=False)
+    directories.refuse_links(directory, sorted(entries | folders), inside=False)
     for name in (*known, FAILURES):
         if (directory / name).is_dir():
             reason = f"{name} is a directory; remove it, or choose another directory"
@@ -253,7 +253,7 @@ def run_all(
         WriteError: a result cannot be written. The next call continues from there.
     """
     runs = list(runs)
-    files.check_writable(directory)
+    directories.check_writable(directory)
     files.remove_leftovers(directory)
     finished = [not overwrite and _is_done(run) for run in runs]
     configs = [run.config for run, done in zip(runs, finished, strict=True) if not done]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tff_pcdd import files
+from tff_pcdd import directories
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.simulation import Simulation
 from tff_pcdd.federated.type_sizes import count_bytes
@@ -30,7 +30,7 @@ def check(simulation: Simulation, options: RunOptions, folders: Sequence[Path]) 
         keeps_best=simulation.spec.validation,
     )
     needed -= sum(_bytes_below(folder) for folder in folders)
-    files.check_space(folders[0].parent, needed, "the checkpoints of this run")
+    directories.check_space(folders[0].parent, needed, "the checkpoints of this run")
 
 
 def most_bytes(

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import files
+from tff_pcdd import directories, files
 from tff_pcdd.errors import DamagedFileError, DataError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.history import History, csv_text
@@ -199,6 +199,6 @@ def repair(directory: Path) -> None:
         copies[summary] = record.summary
         _logger.warning("%s is damaged or was changed; restored from the checkpoint", summary)
     if copies:
-        with files.locked(directory):
+        with directories.locked(directory):
             for path, text in copies.items():
                 files.write_text(path, text)

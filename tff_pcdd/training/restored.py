@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tff_pcdd import evaluation, files, stages, tables
+from tff_pcdd import directories, evaluation, files, stages, tables
 from tff_pcdd.data import Federation
 from tff_pcdd.data.checks import warned_before
 from tff_pcdd.errors import SettingError
@@ -163,7 +163,7 @@ def evaluate_run(
         DataError: as `restore_run`.
         WriteError: a file cannot be written.
     """
-    files.check_writable(Path(run_dir), "run_dir")
+    directories.check_writable(Path(run_dir), "run_dir")
     files.remove_leftovers(Path(run_dir))
     run = restore_run(config, run_dir, options, round_number, federation=federation)
     warn_of_round(run, round_number)

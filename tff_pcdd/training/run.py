@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import data, files, findings, measures, stages
+from tff_pcdd import data, directories, files, findings, measures, stages
 from tff_pcdd.data import read_files
 from tff_pcdd.data.digest import data_digest, meaning_digest
 from tff_pcdd.diagnostics import Diagnostics
@@ -245,7 +245,7 @@ class Run:
         """
         check_directory(self.directory, self.config, overwrite)
         warm_start.check([(self.config, self.directory)], overwrite=overwrite)
-        with files.locked(self.directory), contextlib.closing(self.simulation):
+        with directories.locked(self.directory), contextlib.closing(self.simulation):
             folders = [self.directory / name for name in (CHECKPOINTS, CLIENT_STATES)]
             disk_space.check(self.simulation, self._options, folders)
             if overwrite:

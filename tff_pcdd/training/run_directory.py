@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import files
+from tff_pcdd import directories, files
 from tff_pcdd.data import sources
 from tff_pcdd.errors import DamagedFileError, OtherRunError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig, implied
@@ -71,12 +71,12 @@ def check_directory(
         LockedError: another process is writing to it.
     """
     config.data.source.refuse_results(directory)
-    occupied = files.check_output(directory, "run", (CONFIG, _OVERWRITTEN))
+    occupied = directories.check_output(directory, "run", (CONFIG, _OVERWRITTEN))
     if not shared:
-        files.refuse_locked(directory)
+        directories.refuse_locked(directory)
     if overwrite or not occupied or is_being_deleted(directory):
         return
-    files.refuse_links(directory, (*_FILES, *_FOLDERS))
+    directories.refuse_links(directory, (*_FILES, *_FOLDERS))
     check_entries(directory, "output_dir")
     saved = read_json(directory / CONFIG, "output_dir")
     wanted = config.to_settings()
@@ -124,7 +124,7 @@ def check_calibration(
         raise SettingError(f"{name}_epochs", 0, reason)
     if os.path.lexists(directory):
         raise SettingError("output_dir", directory, "exists already; name another directory")
-    files.check_writable(directory)
+    directories.check_writable(directory)
 
 
 def fewer_rounds(directory: Path, config: ExperimentConfig) -> int | None:
@@ -168,7 +168,7 @@ def delete_run(directory: Path, *, only_begun: bool) -> None:
         # Works on a full disk too, on which the deletion makes space.
         files.rename(config, marker)
     for path in directory.iterdir():
-        if path != marker and not files.is_lock(path):
+        if path != marker and not directories.is_lock(path):
             files.remove(path)
     files.remove(marker)
 

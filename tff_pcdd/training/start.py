@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import files, heavy, stages
+from tff_pcdd import directories, heavy, stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.config import ExperimentConfig, check_is_config
 from tff_pcdd.training import earlier_data, imports, recovery, warm_start
@@ -75,7 +75,7 @@ def run_experiment(
         warm_start.check([(config, directory)], overwrite=overwrite)
         compute = (options or RunOptions()).compute
         compute.check(config)
-        files.check_writable(directory)
+        directories.check_writable(directory)
         compute.runtime.prepare()
         if federation is None:
             # Most data need no TensorFlow, so what is wrong with them is said at once.
