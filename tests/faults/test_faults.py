@@ -1,5 +1,8 @@
 """A few of the injected faults of each kind; `make faults` runs all of them."""
 
+import pathlib
+import re
+
 import pytest
 
 from tests import support
@@ -75,3 +78,13 @@ def test_a_sample_has_cases_of_each_kind():
     assert [c.kind for c in drawn] == ["a", "a", "b", "b"]
     assert drawn == case.sample(cases, 2)
     assert Result("a", "0", case.SAME) in case.run(cases)
+
+
+def test_the_numbers_on_the_page_add_up():
+    """Rows of kinds that were run again replace those of the complete run."""
+    page = pathlib.Path(__file__).parents[2] / "docs" / "trust.md"
+    rows = re.findall(r"(?m)^\| (.+?) \| ((?:\d+ \| ){6}\d+) \|$", page.read_text("utf-8"))
+    counts = [[int(number) for number in cells.split(" | ")] for _, cells in rows]
+    assert [name for name, _ in rows][-1] == "all"
+    assert all(cases == sum(outcomes) for cases, *outcomes in counts)
+    assert [sum(column) for column in zip(*counts[:-1], strict=True)] == counts[-1]
