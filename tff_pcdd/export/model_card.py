@@ -94,18 +94,7 @@ def text(
             its logits by it.
     """
     config, federation = run.config, run.simulation.federation
-    if client is None:
-        title, description = "global model", _GLOBAL
-    else:
-        client_id = tables.escape(federation.every_id[client])
-        title = f"personal model of client {client_id}"
-        description = _PERSONAL.format(client=client_id, stage=_STAGES[stage])
-        if federation.every_client[client] in federation.new_clients:
-            description += _NEW
-        if stage == "before" and config.method.starts_from_global():
-            description += _SHARED
-        served = layout.model_name(layout.personal_folders(federation.every_id)[client])
-        description += f"\n\nServers call it `{served}`."
+    title, description = _title(run, client, stage)
     name = tables.escape(config.data.source.describe())
     data_settings = [*_settings(config, only=("Data",))]
     if run.simulation.has_other_data:
@@ -151,6 +140,22 @@ def text(
         f"Hash of the settings: `{config.digest()}`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _title(run: Run, client: int | None, stage: str) -> tuple[str, str]:
+    """What the model is, in a few words and at length; arguments as of `text`."""
+    if client is None:
+        return "global model", _GLOBAL
+    federation = run.simulation.federation
+    client_id = tables.escape(federation.every_id[client])
+    description = _PERSONAL.format(client=client_id, stage=_STAGES[stage])
+    if client >= federation.num_clients:
+        description += _NEW
+    if stage == "before" and run.config.method.starts_from_global():
+        description += _SHARED
+    served = layout.model_name(layout.personal_folders(federation.every_id)[client])
+    description += f"\n\nServers call it `{served}`."
+    return f"personal model of client {client_id}", description
 
 
 def _choice(run: Run) -> Iterator[str]:
