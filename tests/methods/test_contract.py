@@ -213,6 +213,12 @@ def rounds_on(process, used):
         return tf.nest.map_structure(np.asarray, (state, clients))
 
 
+OTHERS = {
+    "tff": lambda _: runtime.use("tff", insecure=True),
+    "ray": lambda request: runtime.installed(request.getfixturevalue("ray_actors")),
+}
+
+
 # Of these methods, clients and server keep nothing, keep norms, learn a generator, send no weights,
 # send nothing, and keep and send more than weights.
 KINDS = ["fedavg", "fedbn", "fedgen", "fedproto", "local", "scaffold"]
@@ -228,16 +234,18 @@ def test_rounds_are_the_same_for_any_number_of_clients_at_a_time(process, four_r
     support.assert_trees_equal(other, four_rounds[:2])
 
 
-# Other runtimes take most of the time.
+# Other runtimes take most of the time. Ray, which takes seconds to start, trains FedDyn in
+# runtime/test_ray_runs.
 @pytest.mark.parametrize(
-    "name",
-    support.rare_but(["scaffold"], methods.names()),
-    indirect=True,
+    ("name", "other"),
+    support.rare_but(
+        [("scaffold", "tff")], [(name, other) for name in methods.names() for other in OTHERS]
+    ),
+    indirect=["name"],
     scope="module",
 )
-def test_rounds_agree_on_every_runtime(process, four_rounds, ray_actors):
-    for used in (runtime.use("tff", insecure=True), runtime.installed(ray_actors)):
-        result = rounds_on(process, used)
-        tf.nest.assert_same_structure(four_rounds[:2], result, check_types=False)
-        for a, b in zip(tf.nest.flatten(four_rounds[:2]), tf.nest.flatten(result), strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
+def test_rounds_agree_on_every_runtime(process, four_rounds, other, request):
+    result = rounds_on(process, OTHERS[other](request))
+    tf.nest.assert_same_structure(four_rounds[:2], result, check_types=False)
+    for a, b in zip(tf.nest.flatten(four_rounds[:2]), tf.nest.flatten(result), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
