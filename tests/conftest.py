@@ -41,6 +41,7 @@ _LARGE_TESTS = {
 # Tests of these folders compare what a graph computes with a formula or with another graph of this
 # process. In bfloat16, optimized graphs round otherwise.
 _UNOPTIMIZED = (
+    "tests/diagnostics/",
     "tests/federated/",
     "tests/layers/",
     "tests/losses/",
