@@ -269,6 +269,7 @@ OTHERS = [
         "--server_learning_rate=0.5: cannot be used with feddyn, feddc (feddyn has a server step",
     ),
     ("sweep", ["--algorithms=fedavg", "--grid=rounds=2,3"], "--grid=rounds=2,3: must be a flag"),
+    ("sweep", ["--grid=new_client_names=1,2"], "--grid=new_client_names=1,2: must be a flag"),
     (
         "sweep",
         ["--algorithms=fedavg", "--grid=fedprox_mu=1"],

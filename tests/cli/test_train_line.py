@@ -30,3 +30,10 @@ def test_a_method_without_a_global_model_is_marked(
     assert notes == [
         "† no global model: GA is the mean accuracy of the personal models on all test data"
     ] * bool(mark)
+
+
+def test_what_new_clients_get_follows(monkeypatch, call_here, tmp_path):
+    new = {"new_clients_ga_final": 45.0, "new_clients_pa_final": 95.0}
+    monkeypatch.setattr(training, "run_experiment", lambda *_, **__: {**SUMMARY, **new})
+    _, out, _ = call_here("train", f"--output_dir={tmp_path}", "--noreport")
+    assert out.splitlines()[1:] == ["GA, new clients 45.00; PA after, new clients 95.00 %"]

@@ -25,8 +25,9 @@ LEARNING_RATE, LEARNING_RATES = "client_learning_rate", ("0.003", "0.01", "0.03"
 # What chooses components of which each method has its own settings.
 _OF_METHODS = ("algorithm", head_calibration.registry.setting)
 
-# Settings that are the same at all points.
-_COMMON = ("algorithm", "validation_fraction", "seed")
+# Settings that are the same at all points. With other new clients, other clients train, and the
+# criterion is measured on other samples.
+_COMMON = ("algorithm", "validation_fraction", "seed", "new_client_names")
 
 # The values of settings, by their texts.
 Grid = dict[str, dict[str, Any]]

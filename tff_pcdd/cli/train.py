@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tff_pcdd import findings, tables
+from tff_pcdd import findings, measures, tables
 from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.results import run_evidence
@@ -56,6 +56,9 @@ def main(flags: Flags) -> None:
         f"round; "
         f"results in {output_dir}"
     )
+    if new := [each for each in measures.further(summary) if each.group == measures.NEW]:
+        values = (f"{each.heading} {tables.percent(summary[each.final])}" for each in new)
+        print(f"{'; '.join(values)} %")
     if mark:
         print("† no global model: GA is the mean accuracy of the personal models on all test data")
     if found := run_evidence.findings_of(Path(output_dir), summary):
