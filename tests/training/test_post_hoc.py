@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests import support
 from tests.data.refusals import refuses
-from tff_pcdd import data
+from tff_pcdd import data, models
 from tff_pcdd.errors import DataError
 from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.nonfinite import NonfiniteLog
@@ -185,8 +185,16 @@ def test_clients_keep_their_states_whichever_store_the_run_has(tmp_path):
 
 
 @pytest.mark.integration
-def test_a_given_federation_is_planned_with_its_own_data(tmp_path):
+def test_a_given_federation_is_planned_with_its_own_data(tmp_path, monkeypatch):
     """It holds texts, and the data of the settings are images."""
+
+    def embed(self, input_shape, projection_dim, vocabulary_size):
+        inputs = tf.keras.Input(input_shape, dtype="int32")
+        h = tf.keras.layers.Flatten()(tf.keras.layers.Embedding(vocabulary_size, 3)(inputs))
+        return tf.keras.Model(inputs, models.project(h, projection_dim))
+
+    # Tracing an LSTM takes seconds.
+    monkeypatch.setattr(models.get("lstm"), "network", embed)
     x, y = np.random.default_rng(0).integers(0, 20, (60, 4), np.int32), np.arange(60) % 3
     clients = [
         data.ClientIndices(name, train=np.flatnonzero(y != k), test=np.flatnonzero(y == 2 - k))
@@ -197,10 +205,12 @@ def test_a_given_federation_is_planned_with_its_own_data(tmp_path):
         data.InputSpec("text", (4,), "int32", vocabulary=ascii_lowercase),
     )
     own = data.Federation("own", 3, tuple("xyz"), spec, samples, samples, clients)
-    config = ExperimentConfig.from_settings(dataset="digits", model="lstm", rounds=1)
-    options = RunOptions(progress=False)
+    config = ExperimentConfig.from_settings(
+        dataset="digits", model="lstm", rounds=1, local_epochs=1
+    )
+    options = RunOptions(progress=False, tensorboard=False)
     run_experiment(config, tmp_path / "run", options, federation=own)
-    calibrated = config.with_settings(head_calibration="ccvr", ccvr_epochs=1)
+    calibrated = config.with_settings(head_calibration="ccvr", ccvr_virtual_features=9)
     found = calibrate_run(
         config, calibrated, tmp_path / "run", tmp_path / "new", options, federation=own
     )
