@@ -159,8 +159,15 @@ def test_what_cannot_be_calibrated(tmp_path):
         config.with_settings(algorithm="fedetf", head_calibration="ccvr")
 
 
-def test_clients_keep_their_states_whichever_store_the_run_has(tmp_path):
+def test_clients_keep_their_states_whichever_store_the_run_has(tmp_path, monkeypatch):
     """The disk store lists the states by round, and there are more rounds than clients."""
+
+    def network(self, input_shape, projection_dim):
+        inputs = tf.keras.Input(input_shape)
+        h = tf.keras.layers.Dense(9)(tf.keras.layers.Flatten()(inputs))
+        return tf.keras.Model(inputs, tf.keras.layers.BatchNormalization()(h))
+
+    monkeypatch.setattr(models.get("simple_cnn_bn"), "network", network)
     config = ExperimentConfig.from_settings(
         **{**SETTINGS, "model": "simple_cnn_bn", "rounds": 6},
         algorithm="fedbn",
