@@ -6,7 +6,7 @@ import os
 import pytest
 
 from tests.training.runs import CONFIG
-from tff_pcdd import files as disks
+from tff_pcdd import directories as disks
 from tff_pcdd.errors import SettingError
 from tff_pcdd.training import Run, disk_space, run_experiment
 
