@@ -177,8 +177,13 @@ def separated(text: str | None) -> list[str]:
     return [composed(name.strip()) for name in names]
 
 
-def quoted(names: Iterable[str]) -> str:
-    """Names as `separated` reads them."""
+def quoted(*names: str) -> str:
+    """Names as `separated` reads them.
+
+    Example:
+        >>> quoted("age", "weight, in kg")
+        'age,"weight, in kg"'
+    """
     return ",".join(
         '"' + name.replace('"', '""') + '"' if set(',"') & set(name) else name for name in names
     )

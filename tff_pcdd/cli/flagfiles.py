@@ -217,7 +217,7 @@ class _Reader:
                 raise SettingError(self._flag, text, f"{given}: {error}") from None
             if name not in _REPEATED:
                 # A name in a list may have a comma itself.
-                texts = [quoted(texts) if isinstance(value, list) else ",".join(texts)]
+                texts = [quoted(*texts) if isinstance(value, list) else ",".join(texts)]
             lines += [f"--{name}={each}" for each in texts]
         return lines
 

@@ -222,7 +222,7 @@ class DataConfig:
         """
         if not (count := self.new.count):
             return ""
-        names = text.listed([text.quoted([name]) for name in self.new.names], 3)
+        names = text.listed([*map(text.quoted, self.new.names)], 3)
         named = f" ({names})" if names else ""
         return (f"{count} of them new" if partition else text.plural(count, "new client")) + named
 

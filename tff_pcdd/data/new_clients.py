@@ -41,7 +41,7 @@ class NewClients:
     def refused(self, reason: str, kind: str = "") -> SettingError:
         """An error about the setting by which they were chosen."""
         if self.names:
-            return SettingError("new_client_names", quoted(self.names), reason, kind=kind)
+            return SettingError("new_client_names", quoted(*self.names), reason, kind=kind)
         return SettingError("new_clients", self.drawn, reason, kind=kind)
 
     def check(self, num_clients: int, clients_per_round: int = 0) -> None:
@@ -79,8 +79,8 @@ class NewClients:
             known = {composed(name): number for number, name in enumerate(ids)}
             for name in self.names:
                 if name not in known:
-                    meant = question([quoted([near]) for near in nearest(name, known)])
-                    meant = meant or f"; there are {listed([quoted([own]) for own in ids])}"
+                    meant = question([*map(quoted, nearest(name, known))])
+                    meant = meant or f"; there are {listed([*map(quoted, ids)])}"
                     raise self.refused(f"there is no client {name!r:.80}{meant}")
             return sorted(known[name] for name in self.names)
         # Drawing nothing needs no randomness.

@@ -113,7 +113,7 @@ def from_dataframe(
     for option in ("feature_columns", "categorical_columns", "group_column"):
         given = settings.get(option)
         if isinstance(given, Iterable) and not isinstance(given, str):
-            settings[option] = quoted(map(str, given))
+            settings[option] = quoted(*map(str, given))
     # Errors name the argument, and not the setting that it becomes.
     named = ("feature_columns", "features")
     try:

@@ -111,7 +111,7 @@ def out_of_range(
             (least, greatest), number = ranges[column.name], encoded(values, column)[0][:, 0]
             outside.append((number < least) | (number > greatest))
     flags = tf.stack(outside, axis=1)
-    names = tf.broadcast_to([quoted([name]) for name in ranges], tf.shape(flags))
+    names = tf.broadcast_to([*map(quoted, ranges)], tf.shape(flags))
     return tf.strings.reduce_join(tf.ragged.boolean_mask(names, flags), axis=1, separator=", ")
 
 

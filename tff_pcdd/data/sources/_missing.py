@@ -78,7 +78,7 @@ class MissingValues:
             for text in sorted(filter(_LIKELY.fullmatch, different - {*MARKERS, *markers})):
                 warn(
                     f"{place}: {what} {text!r:.40} may say that it is missing; if so, "
-                    f"missing_markers={quoted([text]):.40}"
+                    f"missing_markers={quoted(text):.40}"
                 )
         lacking = where_missing(columns, markers)
         if not lacking:

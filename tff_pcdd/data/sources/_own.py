@@ -253,7 +253,7 @@ class OwnSource(DataSource):
         found = []
         for kind, own in names.items():
             number = plural(len(own), {"classes": "class", "sites": "site"}[kind])
-            first = (quoted([name_of(name)]) for name in own[:3])
+            first = (quoted(name_of(name)) for name in own[:3])
             some = ", ".join([*first, *["…"] * (len(own) > 3)])
             found.append(f"{number}{samples.named_by.get(kind, '')} ({some})")
         say(f"{samples.place}: {'; '.join(found)}")

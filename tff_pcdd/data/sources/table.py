@@ -235,7 +235,7 @@ class Table(OwnImages, MissingValues):
                     " from names of files" if columns.by_file else f" of column {self.site_column}"
                 ),
             },
-            own_groups=f"group_column={quoted([self.site_column, *separated(self.group_column)])} "
+            own_groups=f"group_column={quoted(self.site_column, *separated(self.group_column))} "
             "makes the site a part of it",
         )
         if self.feature_columns is None:
@@ -386,7 +386,7 @@ class Table(OwnImages, MissingValues):
                     f"row {row}" if is_missing(value) else str(value)
                     for row, value in numbered(columns.values(name, "group_column"), columns.rows)
                 ],
-                f"group_column={quoted([name])}{anew} keeps them in one part",
+                f"group_column={quoted(name)}{anew} keeps them in one part",
             )
             for name in columns.names
             if name not in roles and _NAMES_A_GROUP.search(str(name))
@@ -429,5 +429,5 @@ def _warn_of_parts(columns: Columns) -> None:
         if say_parts and {"train", "test"} <= {*map(part_of, values)}:
             warn(
                 f"{columns.place}: column {name!r:.40} says train and test, but is not used; "
-                f"split_column={quoted([name])} uses it, and split_column=none does not"
+                f"split_column={quoted(name)} uses it, and split_column=none does not"
             )
